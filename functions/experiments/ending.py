@@ -39,12 +39,12 @@ from functions.trust.rules.hidden import check_hidden, codes_beside, look
 from state.change import Change
 from state.decisions import Ending
 from state.digests import digest_of
-from state.errors import Conflict
+from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.facts import Comparison, RunFacts
 from state.hidden import HiddenNumbers
 from state.ids import ExperimentId
-from state.records import OPEN, Score, TimeSpent
+from state.records import OPEN, RETESTED, Score, TimeSpent
 from state.settings import Settings
 
 # -- Shared by complete and crash: who may report on a run, and the treatment of late reports.
@@ -158,6 +158,13 @@ class Complete(RunReport):
         description="what the evaluator measured on the tag's hidden split; the lab's own workers alone send it",
     )
 
+    test: float | None = Field(
+        None,
+        exclude=True,
+        repr=False,
+        description="the same of its test split, where the lab has asked for it",
+    )
+
     @property
     def report(self) -> ResultReport:
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
@@ -193,11 +200,14 @@ async def complete(
         is_split = run.tag.hidden_split
         codes = codes_beside(under, beside) if is_split else ()
         facts = await numbers.of(change, run.tag.name, under.key.gpu_class, codes) if is_split else None
+        is_test = request.test is not None and await numbers.awaits_test(change, run.experiment)
         if first := first_answer("complete", request, call, run, beside):
             return change.idle(Completed(**first, replayed=True))
         check_score(request.score, call.caller, run.experiment, run.tag)
-        if facts is not None or request.hidden is not None:
+        if facts is not None or (request.hidden, request.test) != (None, None):
             check_hidden(request.hidden, run, beside)
+        if request.test is not None and not is_test:
+            raise Invalid("the lab has not asked for a number of the test split here", hint="leave test out")
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, beside, experiments)
         await statistics_loaded(beside.noise)
@@ -207,6 +217,8 @@ async def complete(
         await experiments.finish(change, run, ending, beside)
         if seen is not None:
             numbers.keep(change, run.tag.name, under.key.gpu_class, seen.kept_after(ending))
+        if is_test and request.test is not None and ending.status == RETESTED:
+            numbers.keep_test(change, run.experiment, request.test)
         return Completed(**(ending.answer or {}))
 
     return await experiments.judging(request.experiment_id, judged)

@@ -129,6 +129,8 @@ class TagSummary(Response):
     metric: TagMetric
     score: Score
     """Source of the lab's values: train.py prints them, or a trusted evaluator measures them afterwards."""
+    hidden_split: bool
+    """A keep must also not be worse by a second number, which nobody is told."""
 
 
 class OpenedTag(Response):
@@ -275,6 +277,7 @@ def _summary(tag: Tag, best: Best | None) -> TagSummary:
         base_commit=tag.base_commit,
         metric=TagMetric(name=tag.metric, direction=tag.direction, target=tag.target),
         score=tag.score,
+        hidden_split=tag.hidden_split,
     )
 
 

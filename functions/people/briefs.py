@@ -52,6 +52,8 @@ class Brief(Response):
     direction: str
     score: Score
     """Source of the lab's values: train.py prints them, or a trusted evaluator measures them afterwards."""
+    hidden_split: bool
+    """A keep must also not be worse on data that nobody sees: see docs/hidden-split.md."""
     base_commit_sha: str | None
     """Commit for the next idea: the best's, else the tag's base."""
     best: dict[str, Any] | None
@@ -92,6 +94,7 @@ async def brief(request: ReadBrief, reports: Reports, settings: Settings) -> Bri
         metric=tag.metric,
         direction=tag.direction,
         score=tag.score,
+        hidden_split=tag.hidden_split,
         base_commit_sha=best.commit_sha if best else tag.base_commit,
         best=_best(best, facts.best_trust) if best else None,
         total_experiments=tag.total,

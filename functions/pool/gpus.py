@@ -18,6 +18,7 @@ from functions.trust.rules.ruling import retest_of
 from state.change import Change
 from state.errors import BudgetExhausted, Conflict, Invalid
 from state.experiments import Experiments
+from state.hidden import HiddenNumbers
 from state.ids import ExperimentId, GpuId, named_by
 from state.pool import Pool
 from state.presence import FORGOTTEN_S, Presence
@@ -37,6 +38,7 @@ class Stores:
     experiments: Experiments
     tags: Tags
     train_queue: TrainQueue
+    numbers: HiddenNumbers
     wakeups: Wakeups
 
 

@@ -179,6 +179,8 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
             raise
         await _give_up(gpu, e, problem.detail, stores)
         return None
+    splits = ["hidden"] if tag.hidden_split else []
+    splits += ["test"] if tag.test_split and await stores.numbers.reads_test(e) else []
     return view_of(
         Work,
         e,
@@ -189,7 +191,7 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
         evaluator=tag.evaluator,
         evaluator_files=list(tag.evaluator_files),
         evaluator_command=tag.evaluator_command,
-        splits=["hidden"] if tag.hidden_split else [],
+        splits=splits,
         tick_source=held.policy.stopping.tick_source if held.policy else "report",
         patch_base64=None if patch is None else base64.b64encode(patch).decode(),
     )

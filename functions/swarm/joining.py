@@ -105,6 +105,11 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
     worker, served, swarm = await asyncio.gather(
         joining.swarms.worker(request.worker_id), joining.programs.served(tag), joining.swarms.find(tag)
     )
+    if swarm is not None and swarm.tag.hidden_split:
+        raise Conflict(
+            f"{tag!r} has a hidden split, and a swarm's workers would read it on their own machines",
+            hint="join another tag",
+        )
     _check_baseline(request.baseline_bpb, swarm)
     if worker is not None:
         _check_again(request, call.caller, worker)

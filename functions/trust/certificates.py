@@ -19,6 +19,7 @@ from state.certificates import Certificates
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
 from state.facts import RetestFacts
+from state.hidden import HiddenNumbers
 from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
 from state.records import Certificate
@@ -33,6 +34,7 @@ class Certifying:
 
     certificates: Certificates
     experiments: Experiments
+    numbers: HiddenNumbers
     settings: Settings
 
 
@@ -147,18 +149,20 @@ async def _go_on(one: Certificate, certifying: Certifying) -> Certificate:
         if now == before or now.state != "running":
             return now
         for name in now.pairs[-1].in_order:
-            await _begin(name, certifying.experiments)
+            await _begin(name, certifying)
         before = now
 
 
-async def _begin(name: str, experiments: Experiments) -> None:
+async def _begin(name: str, certifying: Certifying) -> None:
     """Begin the retest of this id, unless it was begun or its experiment taken back."""
-    first, _ = named_by(name)
+    experiments, (first, _) = certifying.experiments, named_by(name)
     while True:
         facts = await experiments.retest_facts(first)
         e = facts.experiment
         if e.status == "retracted" or any(run.experiment_id == name for run in facts.retests):
             return
+        if facts.tag.test_split:
+            await certifying.numbers.take_test(e, name)
         made = await experiments.begin_retest(run_asked_for(facts))
         if made is not None and made.experiment_id == name:
             return

@@ -69,8 +69,8 @@ OF_ROLES: Mapping[str, str] = {
         pipeline::follow program::refresh program::write pool::dispatch pool::drain pool::probe pool::sweep
         run::stop search::set_policy swarm::refill swarm::sweep swarm::workers tag::budget tag::pause
         tag::pause_all tag::unpause tag::unpause_all token::issue token::list token::revoke trace::audit
-        trace::configure trace::sweep trust::follow_certificates webhook::add webhook::list webhook::remove
-        webhook::test
+        trace::configure trace::sweep trust::follow_certificates trust::shrinkage webhook::add webhook::list
+        webhook::remove webhook::test
     """,
 }
 """Whose every function is, a second time: who changes a role changes it here too, knowing it."""

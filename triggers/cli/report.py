@@ -23,8 +23,11 @@ from triggers.cli.runs import the_tag
     default=None,
     help="write it to this file, and the plot beside it",
 )
+@click.option(
+    "--shrinkage", is_flag=True, help="say, to operators, what a hidden split bears out of the gains"
+)
 @click.option("--json", "as_json", is_flag=True, help="the figures, and the Markdown among them")
-def command(http: LabHttp, tag: str | None, output: Path | None, as_json: bool) -> None:
+def command(http: LabHttp, tag: str | None, output: Path | None, shrinkage: bool, as_json: bool) -> None:
     """Print what TAG (default: the lab's only tag) brought: fit for a pull request."""
     name = the_tag(http, tag)
     plot = output.with_name(f"{output.stem}.png") if output else None
@@ -39,6 +42,8 @@ def command(http: LabHttp, tag: str | None, output: Path | None, as_json: bool) 
         print_json(night)
     else:
         click.echo(printable_lines(night["markdown"]))
+    if shrinkage:
+        _show_shrinkage(http, name)
     if night["best_experiment_id"] is not None:
         hint = (
             f"best {name} --write train.py sets the constants of your train.py to the best"
@@ -46,3 +51,17 @@ def command(http: LabHttp, tag: str | None, output: Path | None, as_json: bool) 
             else f"take {night['best_experiment_id']} makes a branch of the best"
         )
         click.echo(f"-> {PROGRAM} {hint}", err=True)
+
+
+def _show_shrinkage(http: LabHttp, tag: str) -> None:
+    """Say how much of the gains the hidden split bears out: on standard error, never in the report."""
+    found = http.ask("POST", "/api/trust/shrinkage", {"tag": tag})
+    if found["shrinkage"] is None:
+        click.echo("hidden split: no keep of this tag was compared on it", err=True)
+        return
+    gains = f"{found['visible_gain']:.6g} visible, {found['hidden_gain']:.6g} hidden"
+    click.echo(
+        f"hidden split: {found['shrinkage']:.0%} of the visible gain is missing there ({gains}; mean of"
+        f" {found['keeps']} keeps)",
+        err=True,
+    )

@@ -230,6 +230,11 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return f"{build}: nothing was there to compare it with."
         case "keep":
             return f"{build}."
+        case "discard" if e.hidden_refused:
+            return (
+                "It is better on the visible data, but the hidden split does not bear it out. Reset to"
+                " base_commit_sha, and try what should help on any data."
+            )
         case "discard" if e.trust == "demoted":
             return "It was kept, but further runs did not bear it out: reset to base_commit_sha and go on."
         case "discard" if e.is_claim:

@@ -8,7 +8,8 @@ mean has to be ahead by what noise explains with probability ALPHA at most, so t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from functions.experiments.rules.judging import RunConditions
@@ -18,7 +19,7 @@ from state.decisions import Ending
 from state.errors import Forbidden, Invalid
 from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Refusals, RunFacts
 from state.policy import Policy
-from state.records import Best, Direction, Experiment, Tag, score
+from state.records import Best, Certificate, Direction, Experiment, Tag, score
 
 ALPHA = 0.01
 """One-sided probability that noise alone explains the gain on the hidden split that a confirmed keep needs."""
@@ -243,3 +244,59 @@ def why_not_confirmed(
         return unknown(name)
     candidate = known.mean(code_of(e, e.best_key))
     return WORSE if is_unshown(candidate, incumbent, known.sums.noise, direction) else None
+
+
+# -- What operators are shown.
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Means of gains on the visible split and on the hidden ones."""
+
+    keeps: int
+    visible_gain: float | None
+    hidden_gain: float | None
+    shrinkage: float | None
+    certificates: int
+    test_gain: float | None
+    test_reads: int
+
+
+def gains_of(
+    keeps: Sequence[Experiment],
+    others: Sequence[Experiment],
+    known: Mapping[str | None, HiddenFacts],
+    certified: Sequence[Certificate],
+    tests: HiddenFacts,
+    direction: Direction,
+) -> Gains:
+    """Gains of keeps over the best of their time. `others` are these; `known` are the numbers by class of GPU."""
+    by_name = {e.experiment_id: e for e in (*keeps, *others)}
+    runs = {gpu_class: HiddenRuns.of(facts) for gpu_class, facts in known.items()}
+    pairs = list[tuple[float, float]]()
+    for e in keeps:
+        other = by_name.get(e.compared_with or "")
+        if other is None or e.delta is None or e.baseline:
+            continue
+        means = [runs[e.gpu_class].mean(code_of(each, each.best_key)) for each in (e, other)]
+        if means[0] is not None and means[1] is not None:
+            pairs.append((e.delta, _gain(means[0], means[1], direction)))
+    visible, hidden = (_mean([pair[side] for pair in pairs]) for side in (0, 1))
+    values = {
+        name: json.loads(text).get("value") for name, text in tests.stored.items() if "test:" in name and text
+    }
+    both = [(values.get(f"test:{one.against}"), values.get(f"test:{one.experiment_id}")) for one in certified]
+    tested = [score(a, direction) - score(b, direction) for a, b in both if a is not None and b is not None]
+    return Gains(
+        len(pairs),
+        visible,
+        hidden,
+        1 - hidden / visible if visible and hidden is not None else None,
+        len(tested),
+        _mean(tested),
+        int(tests.stored.get("test_reads") or 0),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from functions.trust.rules.hidden import WORSE
+from state.backup import back_up, entries
+from state.certificates import Certificates
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, open_tag
+from tests.labs import add_gpu, bearer, dump, idea, open_tag
 
 COMMAND = "python prepare.py"
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
 
 
-async def opened(tag: TagUnderTest, isolation: str = "bwrap", **policy: Any) -> None:
+async def opened(tag: TagUnderTest, isolation: str = "bwrap", *, test: bool = False, **policy: Any) -> None:
     await open_tag(
         tag.client,
         base_commit=BASE,
         evaluator_command=COMMAND,
         hidden_split=True,
+        test_split=test,
         policy={"baseline_first": False, **policy},
     )
     for nth in range(3):
         await add_gpu(tag.client, f"host:gpu{nth}", labels={"isolation": isolation})
 
 
+def lease(e: Experiment) -> dict[str, Any]:
+    return {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+
+
+async def splits_of(tag: TagUnderTest, name: str) -> list[str]:
+    """The splits that the worker of a waiting run is told to measure."""
+    await tag.told("/api/pool/dispatch")
+    gpu_id = (await tag.experiment(name))["gpu_id"]
+    work = (await tag.told("/api/pool/next", gpu_id=gpu_id, timeout=0))["work"]
+    return list(work["splits"])
+
+
 def result(e: Experiment, value: float, hidden: float | None) -> dict[str, Any]:
     key = {"gpu_class": "H100", "budget_seconds": 300, "evaluator_hash": "e" * 16}
-    lease = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
-    return {**lease, **key, "val_bpb": value, "score": "trusted"} | (
+    return {**lease(e), **key, "val_bpb": value, "score": "trusted"} | (
         {} if hidden is None else {"hidden": hidden}
     )
 
@@ -213,3 +228,122 @@ async def test_what_cannot_have_a_hidden_split_is_refused_at_setup(tag: TagUnder
     ):
         refusal = await tag.refused(422, "/api/experiment/setup", tag="mar11", base_commit=BASE, **fields)
         assert said in refusal["detail"]
+
+
+async def test_no_key_but_its_own_holds_a_number_and_no_backup_holds_that_key(
+    tag: TagUnderTest, tmp_path: Path
+) -> None:
+    await opened(tag, keep_rule="strict", test=True)
+    await tried(tag, 1.0, 0.7219183645)
+    await tried(tag, 0.9, 0.7219183646)
+    e = await tag.begun(await tag.submit())
+    await tag.told("/api/experiment/stop", experiment_id=e.experiment_id)
+    await tag.told("/api/gpu/stopped", **lease(e))
+    await tag.refused(
+        409, "/api/experiment/complete", **result(e, 0.8, 0.7219183647)
+    )  # kept as a late result
+
+    everything = await dump(tag.lab, without=frozenset())
+    holding = [key for key, value in everything.items() if "0.72191836" in str(value)]
+    assert {key.partition(":")[2].partition(":")[0] for key in holding} == {"hidden"}
+    assert (await tag.shown(e.experiment_id))["late_results"]
+    file = tmp_path / "lab.nightjar"
+    await back_up(tag.lab, file, alive_s=0)
+    assert "hidden" not in {name.partition(":")[0] for name, _, _ in entries(file)}
+
+
+async def test_such_a_tag_waits_for_a_confined_slot_of_the_lab_s_own(tag: TagUnderTest) -> None:
+    await opened(tag, isolation="limits", keep_rule="strict")
+    root = await bearer(tag.process, "root2", "operator")
+    far = await bearer(tag.process, "far", "worker")
+    tag.client.headers.update(far)
+    await add_gpu(tag.client, "far:gpu0", labels={"isolation": "bwrap"}, transport="http")
+    tag.client.headers.update(root)
+
+    name = await tag.submit()
+
+    assert (await tag.told("/api/pool/dispatch"))["leased"] == []
+    said = (await tag.asked(f"/api/experiment/{name}/wait?timeout=0"))["next"]
+    assert "No GPU may run it (host:gpu0 has isolation limits" in said
+    assert "hidden split" in said
+    refusal = await tag.refused(409, "/api/experiment/submit", **idea(gpu_id="far:gpu0"))
+    assert "far:gpu0 may not run it" in refusal["detail"]
+    own = (await tag.told("/api/experiment/register", **idea()))["experiment_id"]
+    lent = await tag.told("/api/pool/acquire", experiment_id=own)
+    assert "no idle GPU is a confined slot" in lent["reason"]
+
+    await add_gpu(tag.client, "host:gpu9", labels={"isolation": "landlock"})
+    assert (await tag.told("/api/pool/dispatch"))["leased"] == [name]
+
+
+async def test_the_test_split_is_read_once_for_each_experiment_in_a_certificate(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unchecked(*_: object) -> None:
+        """Commits of these tests are in no repository."""
+
+    monkeypatch.setattr("functions.trust.certificates.check_trainable", unchecked)
+    await opened(tag, keep_rule="strict", test=True)
+    await tried(tag, 1.0, 0.5)
+    await tried(tag, 0.9, 0.46)
+
+    for min_gain in (0.0, 0.01):  # another certificate of the same candidate reads nothing more
+        await tag.told("/api/trust/certify", experiment_id="mar11-2", min_gain=min_gain)
+        while (await tag.told("/api/trust/follow-certificates", tag="mar11"))["running"]:
+            [one] = await Certificates(tag.lab).all("mar11")
+            for run, value in ((one.pairs[-1].candidate, 1.1), (one.pairs[-1].reference, 1.0)):
+                work = await splits_of(tag, run)
+                e = await tag.begun(run)
+                asked = ["hidden", "test"] if run.endswith(("-2.2", "-1.2")) else ["hidden"]
+                assert work == asked
+                test = {"test": 0.4 if "-2." in run else 0.45} if asked[1:] else {}
+                await tag.told("/api/experiment/complete", **result(e, value, 0.5), **test)
+                await tag.free(e)
+
+    found = await tag.told("/api/trust/shrinkage", tag="mar11")
+    assert (found["test_reads"], found["certificates"]) == (2, 1)
+    assert found["test_gain"] == pytest.approx(0.05)
+
+
+async def test_a_test_number_that_was_not_asked_for_is_no_result(tag: TagUnderTest) -> None:
+    await opened(tag, test=True)
+    e = await tag.begun(await tag.submit())
+
+    refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, 0.5), test=0.5)
+
+    assert "test split" in refusal["detail"]
+
+
+async def test_operators_are_shown_means_of_the_gains_alone(tag: TagUnderTest) -> None:
+    await opened(tag, keep_rule="strict")
+    await tried(tag, 1.0, 0.5)
+    await tried(tag, 0.8, 0.45)
+    await tried(tag, 0.6, 0.35)
+
+    found = await tag.told("/api/trust/shrinkage", tag="mar11")
+
+    assert (found["keeps"], found["test_reads"]) == (2, 0)
+    assert found["visible_gain"] == pytest.approx(0.2)
+    assert found["hidden_gain"] == pytest.approx(0.075)
+    assert found["shrinkage"] == pytest.approx(1 - 0.075 / 0.2)
+    for role in ("agent", "worker", "viewer"):
+        tag.client.headers.update(await bearer(tag.process, f"a-{role}", role))
+        await tag.refused(403, "/api/trust/shrinkage", tag="mar11")
+    tag.client.headers.update(await bearer(tag.process, "again", "operator"))
+
+
+async def test_agents_are_told_before_they_try(tag: TagUnderTest) -> None:
+    await opened(tag)
+
+    assert (await tag.told("/api/report/brief", tag="mar11"))["hidden_split"] is True
+    program = (await tag.client.get("/program.md")).text
+    assert "hidden_split" in program
+
+
+async def test_no_swarm_joins_such_a_tag(tag: TagUnderTest) -> None:
+    await opened(tag)
+
+    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "mar11"}
+    refusal = await tag.refused(409, "/register", **body)
+
+    assert "hidden split" in refusal["detail"]
