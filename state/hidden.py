@@ -44,7 +44,7 @@ class HiddenNumbers(Store):
         change.hdel(key, *(name for name, text in fields.items() if not text))
 
     async def take_test(self, e: Experiment, run: str) -> bool:
-        """Whether this run of an experiment is the one whose evaluator reads the test split: the first that asks."""
+        """Whether the evaluator of this run reads the test split. It does in the first run that asks."""
         key, name = self._keys("hidden", e.tag), f"test:{e.experiment_id}"
 
         async def decide(change: Change) -> bool:

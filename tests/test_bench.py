@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, certify, earlystop, earlystop_swarm, search, transitions
+from bench import beliefs_swarm, certify, earlystop, earlystop_swarm, hidden, search, transitions
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, planted, searched
 from bench._swarm_night import POLICY
@@ -51,6 +51,14 @@ def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: flo
 
     assert greedy.mean(FALSE)[0] == greedy.mean(KEPT)[0] > 4
     assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
+
+
+def test_a_hidden_split_refuses_the_best_of_many_changes_without_an_effect_and_keeps_honest_gains() -> None:
+    rng, tags = np.random.default_rng(0), 100
+
+    assert hidden.promotions(rng, tags, 12, None, is_hidden=False) >= 0.9 * tags
+    assert hidden.promotions(rng, tags, 12, None) <= 0.08 * tags
+    assert hidden.promotions(rng, tags, 12, 5) >= 0.95 * tags
 
 
 @pytest.mark.long

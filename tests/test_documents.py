@@ -113,7 +113,7 @@ def test_every_nightjar_command_in_the_documents_can_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder in ("my-project", ".cache/data"):
+    for folder in ("my-project", ".cache/data", "hidden"):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("train.py", "dimensions.toml", "results.tsv"):
         (tmp_path / file).touch()
@@ -289,6 +289,7 @@ def test_every_setting_in_the_documents_exists() -> None:
     assert set(re.findall(r"NIGHTJAR_[A-Z_]+", DOCUMENTS)) - known <= {
         "NIGHTJAR_BUDGET_S",
         "NIGHTJAR_COMPLETE",
+        "NIGHTJAR_HIDDEN_FD",
         "NIGHTJAR_NAME",
         "NIGHTJAR_SEED",
         "NIGHTJAR_TAG",

@@ -155,14 +155,16 @@ class Complete(RunReport):
         None,
         exclude=True,  # it is in no digest, and in no late result
         repr=False,
-        description="what the evaluator measured on the tag's hidden split; the lab's own workers alone send it",
+        description="what the evaluator measured on the tag's hidden split; agents leave it out",
+        examples=[0.9712],
     )
 
     test: float | None = Field(
         None,
         exclude=True,
         repr=False,
-        description="the same of its test split, where the lab has asked for it",
+        description="the same of its test split, where the lab has asked for it; agents leave it out",
+        examples=[0.9715],
     )
 
     @property

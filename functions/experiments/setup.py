@@ -94,12 +94,15 @@ class OpenTag(Command):
 
     hidden_split: bool = Field(
         False,
-        description="the evaluator measures a second number, which no agent sees: what is kept must not be worse by"
-        " it; asks for evaluator_command",
+        description="operators only: the evaluator measures a second number, which no agent sees; what is kept must"
+        " not be worse by it; asks for evaluator_command",
+        examples=[True],
     )
     test_split: bool = Field(
         False,
-        description="and a third one, for each experiment once at most, in a certificate; asks for hidden_split",
+        description="operators only: and a third one, for each experiment once at most, in a certificate; asks for"
+        " hidden_split",
+        examples=[True],
     )
 
     @property

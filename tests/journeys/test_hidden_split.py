@@ -107,7 +107,7 @@ def test_only_what_holds_on_the_hidden_split_is_kept_and_its_number_is_nowhere(l
 
 
 def answers(lab: RunningLab, token: str) -> Iterator[tuple[str, str]]:
-    """What this token is answered by every function that reads, the events and the fixed routes."""
+    """Answers to this token of every function that reads, of the event stream and of the fixed routes."""
     named = {
         "tag": "judged",
         "experiment_id": "judged-2",

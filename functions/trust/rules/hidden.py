@@ -1,8 +1,8 @@
 """The hidden split: whether its numbers refuse a keep, and what is stored of them.
 
 A keep has to be better on the visible metric, and not worse on the hidden one. Under the rule `strict` one number
-decides. Under `confirmed` every keep is run again. Its first run must not be behind the best on the hidden split. Its
-mean has to be ahead by what noise explains with probability ALPHA at most, so that it is shown not to be worse.
+decides. Under `confirmed` every keep is run again. Its first run must not be behind the best on the hidden split.
+Then its mean has to be shown not to be worse: noise explains its gain with probability ALPHA at most.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Refusals
 from state.policy import Policy
 from state.records import Best, Certificate, Direction, Experiment, Tag, score
 
-ALPHA = 0.01
-"""One-sided probability that noise alone explains the gain on the hidden split that a confirmed keep needs."""
+ALPHA = 0.025
+"""One-sided probability that noise alone explains the gain on the hidden split that a confirmed keep needs: its 95 %
+confidence interval lies above zero."""
 WORSE = "it is better on the visible metric, but the hidden split does not bear it out"
 """Reason of a discard. A run without a number there gets the same one: the verdict tells one bit."""
 
@@ -179,7 +180,7 @@ def codes_beside(under: RunConditions, beside: Comparison) -> list[str]:
 
 @dataclass(frozen=True)
 class HiddenLook:
-    """What the hidden split says of a run that ends."""
+    """The hidden split's verdict on a run that ends."""
 
     refusals: Refusals = NOT_REFUSED
     fields: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -221,6 +221,7 @@ async def certificates(a: Counter) -> None:
         await a.call("experiment::complete", experiment_id=name, val_bpb=value, gpu_class="H100")
     await a.paid("trust::certify", experiment_id=names[1], against=names[0])
     await a.paid("trust::follow_certificates", tag=SURE)
+    await a.paid("trust::shrinkage", tag=SURE)
 
 
 async def readers(a: Counter) -> None:

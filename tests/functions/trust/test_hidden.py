@@ -1,4 +1,4 @@
-"""A hidden split: who may send its number, what it refuses, and where the number is not."""
+"""A hidden split: who may send its number, and which runs it refuses. No other key holds the number."""
 
 from __future__ import annotations
 
