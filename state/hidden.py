@@ -33,10 +33,6 @@ class HiddenNumbers(Store):
         found = await self._lab.command("HMGET", self._key(tag, gpu_class), *names)
         return HiddenFacts(dict(zip(names, found, strict=True)))
 
-    async def every(self, tag: str, gpu_class: str | None) -> HiddenFacts:
-        """The numbers of all codes."""
-        return HiddenFacts(await self._lab.hash(self._key(tag, gpu_class)))
-
     def keep(self, change: Change, tag: str, gpu_class: str | None, fields: Mapping[str, str]) -> None:
         """Write fields; an empty text takes a field out."""
         key = self._key(tag, gpu_class)

@@ -344,7 +344,8 @@ async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment
     for e in found:
         if e.status == "retracted":
             await stop_retests(e, experiments)
-            await _forget_hidden(e, judging)
+            if tag.hidden_split:
+                await _forget_hidden(e, judging)
     if any(map(has_fallen, found)) or (tag.takes_claims and tag.has_budget):
         found += await experiments.claims(request.tag, NEWEST_READ)
     return found

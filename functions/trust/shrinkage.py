@@ -9,6 +9,7 @@ from pydantic import Field
 from functions.kernel.contract import OfTag, Response, function
 from functions.trust.rules.hidden import Gains, gains_of
 from state.certificates import Certificates
+from state.codes import code_of
 from state.experiments import Experiments
 from state.hidden import HiddenNumbers
 from state.tags import Tags
@@ -44,8 +45,9 @@ async def shrinkage(request: OfTag, stores: HiddenStores) -> Shrinkage:
     keeps = await stores.experiments.by_number(tag.name, "keep", KEEPS_READ) if tag.hidden_split else []
     others = await stores.experiments.many(sorted({e.compared_with for e in keeps if e.compared_with}))
     certified = await stores.certificates.all(tag.name) if tag.test_split else []
+    codes = [code_of(e, e.best_key) for e in (*keeps, *others)]
     known = {
-        gpu_class: await stores.numbers.every(tag.name, gpu_class)
+        gpu_class: await stores.numbers.seen(tag.name, gpu_class, codes)
         for gpu_class in {e.gpu_class for e in keeps}
     }
     found: Gains = gains_of(

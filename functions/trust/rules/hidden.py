@@ -19,7 +19,7 @@ from state.decisions import Ending
 from state.errors import Forbidden, Invalid
 from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Refusals, RunFacts
 from state.policy import Policy
-from state.records import Best, Certificate, Direction, Experiment, Tag, score
+from state.records import Certificate, Direction, Experiment, Tag, score
 
 ALPHA = 0.025
 """One-sided probability that noise alone explains the gain on the hidden split that a confirmed keep needs: its 95 %
@@ -57,7 +57,9 @@ class HiddenRuns:
 
     def with_run(self, code: str, name: str, value: float) -> HiddenRuns:
         """With the number of one more run. A run that is there already stays as it is."""
-        return self._with(code, {name: value} | self._runs(code))
+        runs = self._runs(code)
+        runs.setdefault(name, value)
+        return self._with(code, runs)
 
     def without(self, code: str, names: Collection[str]) -> HiddenRuns:
         """Without these runs of a code."""
@@ -208,21 +210,16 @@ def look(
         return HiddenLook(NOT_REFUSED, fields)
     base = beside.base
     of_base = code_of(base, base.best_key) if base else known.baseline
-    return HiddenLook(
-        Refusals(
-            _why(known, code, beside.best, run) if beside.best else None,
-            _why_beside(known, code, of_base, base.experiment_id if base else "the baseline", run),
-            is_run_again=True,
-        ),
-        fields,
+    best = beside.best
+    refusals = Refusals(
+        _why(known, code, best.code, best.experiment_id, run) if best else None,
+        _why(known, code, of_base, base.experiment_id if base else "the baseline", run),
+        is_run_again=True,
     )
+    return HiddenLook(refusals, fields)
 
 
-def _why(known: HiddenRuns, code: str, best: Best, run: RunFacts) -> str | None:
-    return _why_beside(known, code, best.code, best.experiment_id, run)
-
-
-def _why_beside(known: HiddenRuns, code: str, other: str | None, name: str, run: RunFacts) -> str | None:
+def _why(known: HiddenRuns, code: str, other: str | None, name: str, run: RunFacts) -> str | None:
     """Why it is not kept above this code; None: it may be."""
     candidate, incumbent, e = known.mean(code), known.mean(other), run.experiment
     if incumbent is None:

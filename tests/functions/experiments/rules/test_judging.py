@@ -18,7 +18,7 @@ from functions.pool.rules.leases import Breaker
 from functions.trust.rules.noise import Repeats, Sums, run_again, written
 from state.codes import code_of
 from state.decisions import Ending
-from state.facts import Comparison, RunFacts, Spread
+from state.facts import Comparison, Refusals, RunFacts, Spread
 from state.policy import Policy
 from state.records import Best, Experiment, Tag
 from tests.functions.sample import experiment, gpu
@@ -193,6 +193,26 @@ VERDICTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "the best's code is kept on no other branch": (
         {"value": 0.9, "before": (1.0,), "commit_sha": "aaaaaaa", **ON_A_BRANCH},
         {"status": "discard", "branch_improved": False},
+    ),
+    "what the hidden split refuses is a discard": (
+        {"value": 0.9, "beside": {"hidden": Refusals("why", None)}},
+        {"status": "discard", "improved": False, "hidden_refused": True, "reason": "why"},
+    ),
+    "and what it refuses for the tag may be kept on its branch": (
+        {"value": 0.9, **ON_A_BRANCH, "beside": {"base": WORSE_BASE, "hidden": Refusals("why", None)}},
+        {"status": "keep", "improved": False, "branch_improved": True, "hidden_refused": False},
+    ),
+    "unless it is refused there, too": (
+        {"value": 1.1, **ON_A_BRANCH, "beside": {"base": WORSE_BASE, "hidden": Refusals(None, "why")}},
+        {"status": "discard", "branch_improved": False, "hidden_refused": True, "reason": "why"},
+    ),
+    "what is worse is told nothing of a hidden split": (
+        {"value": 1.25, "beside": {"hidden": Refusals("why", "why")}},
+        {"status": "discard", "hidden_refused": False, "reason": None},
+    ),
+    "with a hidden split a win that noise cannot explain runs again, too": (
+        {"value": 0.99, "sigma": SIGMA, **TRAINED, "beside": {"hidden": Refusals(is_run_again=True)}},
+        {"trust": "provisional", "retest": {"retest_id": "mar11-2.2", "seed": 104_729}},
     ),
 }
 
