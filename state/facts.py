@@ -110,6 +110,8 @@ class Comparison(NamedTuple):
     epoch: int = 1
     """Of the tag's traces."""
     hidden: Refusals = NOT_REFUSED
+    guarded: tuple[tuple[Experiment, ...], ...] = ()
+    """Where slices are guarded: runs with a value of its branch's base, of the best and of the baseline."""
     around: Mapping[str, Any] = NOTHING
     """What else its end changes, as it was read; see `EndingStore.finish`."""
 

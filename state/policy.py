@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -184,6 +185,34 @@ class Stopping(PolicyGroup):
         return self
 
 
+class Guards(PolicyGroup):
+    """What a run must not break. A run that does is a discard."""
+
+    check: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=500,
+        description="a command that must pass before each training, such as python -m pytest -q tests",
+    )
+    check_s: float = Field(default=60, gt=0, le=3600, description="seconds that it may take")
+    peak_vram_mb: float | None = Field(default=None, gt=0, description="the most GPU memory of a run, in MB")
+    at_most: dict[str, float] = Field(
+        default={}, description="largest values of further metrics, by their names in the run's output"
+    )
+    at_least: dict[str, float] = Field(default={}, description="their smallest values")
+    slices: tuple[str, ...] = Field(
+        default=(),
+        max_length=50,
+        description="metrics that may not get worse than the best's by more than the noise, in the tag's direction",
+    )
+
+    @model_validator(mode="after")
+    def _is_a_command(self) -> Guards:
+        if self.check is not None and not shlex.split(self.check):
+            raise ValueError("the check is empty")
+        return self
+
+
 class Duplicates(PolicyGroup):
     """How often a swarm runs one config."""
 
@@ -281,6 +310,7 @@ class Policy(PolicyGroup):
         description="on: a dimension that was proposed in two stalls of the search is tried in 12 % of a swarm's"
         " configs; off: it is only listed",
     )
+    guards: Guards = Field(default=Guards(), description="what a run must not break")
     duplicates: Duplicates = Field(default=Duplicates(), description="how often a swarm runs one config")
     belief: BeliefPolicy = Field(default=BeliefPolicy(), description="what counts as evidence for hypotheses")
     allocation: Allocation = Field(
@@ -297,7 +327,7 @@ class Policy(PolicyGroup):
         """This policy with some values replaced, nested or dotted names.
 
         Where the traces' scheduler or its parameters are named, those not named are at their defaults again: another
-        scheduler does not know the old ones.
+        scheduler does not know the old ones. Limits of guards are replaced as a whole.
 
         Raises:
             Invalid: an unknown name or a value out of its range.
@@ -306,6 +336,9 @@ class Policy(PolicyGroup):
         traces = named.get("traces")
         if isinstance(traces, dict) and {"scheduler", "scheduler_params"} & traces.keys():
             now["traces"]["scheduler_params"] = {}
+        guards = named.get("guards")
+        if isinstance(guards, dict):
+            now["guards"] |= {name: {} for name in ("at_most", "at_least") if name in guards}
         return validated(merged(now, named))
 
 

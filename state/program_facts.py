@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
 from state.belief_facts import ProposalFacts
 from state.facts import Spread
-from state.records import Best, Sketch, Strategy, Tag
+from state.policy import Guards
+from state.records import Best, Direction, Sketch, Strategy, Tag
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class ServedProgram:
     current: ProgramVersion | None
     is_swarm: bool
     """Whether workers may vary anything in it."""
+    guards: Guards = field(default_factory=Guards)
+    direction: Direction = "minimize"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from state.errors import NotFound
 from state.hypotheses import Hypotheses
 from state.indexes import members, read_as, values
 from state.noise import main_spread, spread_of
+from state.policy import Guards, read_policy
 from state.program_facts import (
     Base,
     DueFacts,
@@ -181,14 +182,22 @@ class Programs:
     async def served(self, tag: str) -> ServedProgram:
         """Parts of a tag's program; one round trip. An unknown tag has none."""
         keys = self._keys
-        base, newest, is_swarm = await self._lab.pipeline(
+        base, newest, is_swarm, policy, direction = await self._lab.pipeline(
             [
                 ("HGETALL", keys("program_base")),
                 ("LINDEX", keys("programs", tag), -1),
                 ("EXISTS", keys("dimensions", tag)),
+                ("HGET", keys("policy", tag), "values"),
+                ("HGET", keys.tag(tag), "direction"),
             ]
         )
-        return ServedProgram(base=_base(base), current=_version(newest), is_swarm=bool(is_swarm))
+        return ServedProgram(
+            base=_base(base),
+            current=_version(newest),
+            is_swarm=bool(is_swarm),
+            guards=read_policy(policy).guards if policy else Guards(),
+            direction=direction or "minimize",
+        )
 
     async def versions(self, tag: str, offset: int, limit: int) -> tuple[list[ProgramVersion], int]:
         """A page of versions, the newest first, and the number of all; one round trip."""

@@ -67,6 +67,7 @@ class TagWithBest:
     best: Best | None
     runs: Runs[OneRun] | None
     noise: Spread
+    policy: Policy
 
 
 @dataclass(frozen=True)
@@ -427,12 +428,13 @@ class Reports(Store):
                 *(("HGETALL", keys.best(tag.name)) for tag in found),
                 *(runs_of_best(self._lab, tag.name, fields) for tag in found),
                 *(main_spread(self._lab, tag.name) for tag in found),
+                *(("HGET", keys("policy", tag.name), "values") for tag in found),
             ]
         )
-        of_each = zip(*(stored[nth * len(found) : (nth + 1) * len(found)] for nth in range(3)), strict=True)
+        of_each = zip(*(stored[nth * len(found) : (nth + 1) * len(found)] for nth in range(4)), strict=True)
         return [
-            TagWithBest(tag, Best.found(best), measured_runs_of(runs), spread_of(noise))
-            for tag, (best, runs, noise) in zip(found, of_each, strict=True)
+            TagWithBest(tag, Best.found(best), measured_runs_of(runs), spread_of(noise), read_policy(policy))
+            for tag, (best, runs, noise, policy) in zip(found, of_each, strict=True)
         ], int(total)
 
     def _listed(

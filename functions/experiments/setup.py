@@ -20,6 +20,7 @@ from functions.kernel.own import check_policy
 from functions.kernel.rules.access import check_may_command
 from functions.runs.rules.ticks import check_source
 from functions.runs.rules.time_limits import check_may_lengthen
+from functions.trust.rules.guarding import in_words
 from functions.trust.rules.hidden import check_splits
 from state.change import Change
 from state.decisions import RETEST_PRIORITY
@@ -141,6 +142,8 @@ class OpenedTag(Response):
     branch: str
     trace_mode: str
     """`single`, or `multi`: then every experiment is made from what trace::select answers."""
+    guards: list[str]
+    """What a run must not break to be kept."""
     next: str
     """What to do now, in a sentence."""
     hint: str | None = None
@@ -156,6 +159,7 @@ async def setup(
     lab_s = first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes)
     policy = lab_s.changed(request.policy)
     check_may_lengthen(call.caller, policy)
+    check_may_command(call.caller, policy.guards.check, "guards.check")
     direction = request.metric.direction or direction_of(request.metric.name)
     check_source(policy, direction)
     check_policy(policy)
@@ -186,6 +190,7 @@ async def setup(
         tag=_summary(created, None),
         branch=tag.branch,
         trace_mode=policy.traces.mode,
+        guards=in_words(policy.guards, tag.direction),
         next=tag_step(tag, policy, 0, is_empty=True),
         hint=await _missing(tag.base_commit, children, settings.clone),
     )

@@ -19,11 +19,13 @@ FailureKind = Literal[
     "constant",
     "evaluator",
     "leak",
+    "guard",
     "infra",
     "other",
 ]
 """Why a run has no result. `patch`: it does not apply. `constant`: the script sets one again, to another value.
-`evaluator`: the code changes how it is scored. `leak`: its predictions use what they must not know."""
+`evaluator`: the code changes how it is scored. `leak`: its predictions use what they must not know. `guard`: it did
+not pass the command of the tag's guards."""
 
 MEASURES = (
     "peak_vram_mb",

@@ -29,6 +29,7 @@ from functions.kernel.off_loop import Children
 from functions.people.diffs import own_changes
 from functions.people.views.nights import NightView, markdown, night_view
 from functions.search.rules.suggestions import short
+from functions.trust.rules.guarding import in_words
 from functions.trust.rules.noise import near_scores
 from state.experiments import Experiments
 from state.ids import AgentName, Tag
@@ -77,6 +78,8 @@ class Brief(Response):
     consecutive_crashes: int
     should_abort: bool
     """So many crashes that something is broken for all runs: find the cause before the next run."""
+    guards: list[str]
+    """What a run must not break to be kept."""
     next: str
     """What to do now, in a sentence."""
 
@@ -115,6 +118,7 @@ async def brief(request: ReadBrief, reports: Reports, settings: Settings) -> Bri
         trace_mode=facts.policy.traces.mode,
         consecutive_crashes=facts.crashes_in_a_row,
         should_abort=should_abort(facts.crashes_in_a_row, facts.policy.crash_limit),
+        guards=in_words(facts.policy.guards, tag.direction),
         next=_next(facts, mine[0] if mine else None, unused[0] if unused else None, settings.stale_s),
     )
 

@@ -15,6 +15,7 @@ from functions.kernel.contract import Http, OfTag, Request, Response, function
 from functions.pool.views import pool_counts
 from functions.search.rules.suggestions import short
 from functions.search.views import StrategyView, strategy_view
+from functions.trust.rules.guarding import in_words
 from functions.trust.rules.noise import Noise, false_share, noise_of
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.facts import Runs, Spread
@@ -166,6 +167,7 @@ def tag_view(found: TagWithBest) -> dict[str, Any]:
         "paused": tag.paused_at is not None,
         "pause_reason": tag.pause_reason,
         "budget": budget_view(tag).model_dump(),
+        "guards": in_words(found.policy.guards, tag.direction),
         "hint": obstacle(tag),
     }
 

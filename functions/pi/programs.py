@@ -39,6 +39,7 @@ from functions.pi.rules.findings import (
     strategy_of,
 )
 from functions.pi.views import block_of, charter_for, composed, document_for, findings_text
+from functions.trust.rules.guarding import in_words
 from state.charter_file import FOLDER, read_charter, read_charters
 from state.client_settings import host_name
 from state.errors import NightjarError
@@ -158,9 +159,11 @@ async def current(request: ReadProgram, call: Call, programs: Programs, settings
         part = await asyncio.to_thread(read_charter, FOLDER / PARTS[request.part])
         return Text(content=charter(part, reader))
     base = served.base or base_of(*await asyncio.to_thread(read_charters, settings))
-    if served.current is None:
-        return Text(content=charter_for(base, reader))
-    return Text(content=composed(base, served.current, reader))
+    text = charter_for(base, reader) if served.current is None else composed(base, served.current, reader)
+    guards = "".join(f"- {each}.\n" for each in in_words(served.guards, served.direction))
+    return Text(
+        content=f"{text}\n## Guards\n\nA run that breaks one is a discard:\n\n{guards}" if guards else text
+    )
 
 
 class DiffPrograms(OfSwarm):

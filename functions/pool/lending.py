@@ -23,7 +23,7 @@ from functions.trust.rules.ruling import retest_of
 from state.errors import BudgetExhausted, Conflict, Damaged, Unavailable
 from state.ids import ExperimentId, GpuId
 from state.leases import GpuLease, Holding
-from state.policy import TickSource
+from state.policy import Policy, TickSource
 from state.program import as_typed
 from state.records import OPEN, Experiment, Gpu, stamp, view_of
 from state.seeds import unseeded
@@ -128,6 +128,9 @@ class Work(Response):
     """Path of the evaluator in the repository."""
     evaluator_files: list[str]
     """Other files and folders that are the base's, too."""
+    check: str | None
+    """Command of the tag's guards that has to pass before the training, within `check_s`."""
+    check_s: float
     evaluator_command: str | None
     """What measures the score after the training; null: the script prints it."""
     splits: list[str]
@@ -169,7 +172,7 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
     gpu, e = held.gpu, held.experiment
     if e is None or e.status != "leased" or e.fence != gpu.fence:
         return None
-    tag = await stores.tags.get(e.tag)
+    tag, policy = await stores.tags.get(e.tag), held.policy or Policy()
     assert e.budget_s is not None
     assert e.timeout_s is not None
     try:
@@ -192,7 +195,9 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
         evaluator_files=list(tag.evaluator_files),
         evaluator_command=tag.evaluator_command,
         splits=splits,
-        tick_source=held.policy.stopping.tick_source if held.policy else "report",
+        tick_source=policy.stopping.tick_source,
+        check=policy.guards.check,
+        check_s=policy.guards.check_s,
         patch_base64=None if patch is None else base64.b64encode(patch).decode(),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -158,6 +158,11 @@ class EndingStore(ExperimentReader):
         stands_on = begins_on = await base_found(self._lab, found["base"]) if base_id else None
         if choice and trace and trace.base and _has_another_base(trace, e, choice, begins_on):
             stands_on = await self.base_above([trace.base])
+        guarded: tuple[tuple[Experiment, ...], ...] = ()
+        if run.policy.guards.slices and run.first is None:
+            above = [each.experiment_id for each in (stands_on, best) if each is not None]
+            above += [run.tag.baseline_id] if run.tag.baseline_id else []
+            guarded = await self._with_retests(change, [*dict.fromkeys(above)])
         return Comparison(
             gpu=Gpu.found(found["gpu"]),
             best=best,
@@ -174,7 +179,24 @@ class EndingStore(ExperimentReader):
             begins_on=begins_on,
             references=tuple(found["reference"][name] or "" for name in classes) if is_timed else (),
             epoch=int(found["forest"]["epoch"] or 1) if choice else 1,
+            guarded=guarded,
             around=found,
+        )
+
+    async def _with_retests(self, change: Change, names: Sequence[str]) -> tuple[tuple[Experiment, ...], ...]:
+        """Runs with a value of each of these experiments, itself first; two round trips."""
+        key = self._keys.experiment
+        firsts = [
+            Experiment.found(row)
+            for row in await change.read(*(hgetall(key(n), "status", "retests") for n in names))
+        ]
+        again = [f"{e.experiment_id}.{nth + 2}" for e in firsts if e for nth in range(e.retests)]
+        rows = await change.read(*(hgetall(key(name), "status") for name in again)) if again else []
+        retests = [run for row in rows if (run := Experiment.found(row)) and run.is_evidence]
+        return tuple(
+            (e, *(run for run in retests if run.retest_of == e.experiment_id))
+            for e in firsts
+            if e is not None
         )
 
     def _counts_of_ends(self, e: Experiment, value: float | None) -> dict[str, Asked]:

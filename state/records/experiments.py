@@ -101,6 +101,9 @@ class Weight(Record):
     over_budget: bool = False
     """It trained for longer than its budget, compared with the baseline: its value counts for nothing. `reason` has
     the figures."""
+    guard: str | None = None
+    """The guard that it broke: check, peak_vram_mb or a metric's name. Its value counts for nothing; `reason` has the
+    value and the limit."""
     trust: Trust | None = None
     """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
 
@@ -159,7 +162,7 @@ class Measured(Weight):
     @property
     def own_value(self) -> float | None:
         """The value of this one run, without other runs of its code."""
-        if self.over_budget:
+        if self.over_budget or self.guard is not None:
             return None
         return self.val_bpb if self.delta_bpb is None else self.delta_bpb
 

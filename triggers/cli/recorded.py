@@ -111,7 +111,7 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
             continue
         if e["val_bpb"] is None:
             recorded.skipped.append((name, NO_VALUE, text))
-        elif e["over_budget"] or (e["claimed"] and e["measured_by"] is None):
+        elif e["over_budget"] or e["guard"] or (e["claimed"] and e["measured_by"] is None):
             recorded.skipped.append((name, NOT_COUNTED, text))
         elif e["best_key"] is not None:
             recorded.skipped.append((name, OTHER_KEY, text))

@@ -124,6 +124,8 @@ def _show(answer: dict[str, Any]) -> None:
     show(f"metric    {metric['name']}: a {better[metric['direction']]} value is better")
     show(f"budget    {answer['policy']['budgets']['base_s']:g} s for each run")
     show(f"base      {tag['base_commit'] or 'not known yet'}, branch {tag['branch']}")
+    for guard in answer.get("guards", ()):
+        show(f"guard     {guard}")
     for name, pair in ignored.items():
         show(f"ignored   {name} {pair['sent']!r}: it has {pair['has']!r}")
     if answer.get("hint"):

@@ -207,7 +207,7 @@ def line(found: Shown, noise: Spread | None = None) -> str:
     """Such as `mar11-7  keep  0.99790  +0.00210  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
     e = found.runs.experiment
     run, gain = view(e).model_dump(), gain_of(e, found.runs, found.compared, found.direction)
-    why = "over budget" if e.over_budget else e.error_kind
+    why = "over budget" if e.over_budget else f"guard {e.guard}" if e.guard else e.error_kind
     said = f"{outcome(run)} ({why})" if why is not None else outcome(run)
     known = noise_of(noise.squares, noise.df) if noise else None
     digits = decimals(known.sigma if known else None)

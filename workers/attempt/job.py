@@ -39,6 +39,9 @@ class TrainingJob:
     splits: Sequence[str] = ()
     """Hidden splits that the evaluator measures, too: `hidden`, `test`."""
     tick_source: TickSource = "report"
+    check: str | None = None
+    """Command that has to pass before the training, within `check_s` seconds."""
+    check_s: float = 60.0
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ import errno
 import logging
 import math
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from functions.formats.metrics_block import with_remedies
+from functions.formats.metrics_block import failure_tail, newest_lines, with_remedies
 from functions.kernel.process.interpreter import find_interpreter
 from functions.kernel.process.process_identity import birth_name
 from functions.pool.rules.health import MIN_FREE_MB
@@ -166,6 +167,10 @@ class TrainingRunner:
             return FailedTraining("infra", _told(error))
         training = self._training(job, built, python, metric)
         begun = time.monotonic()
+        if job.check is not None:
+            if (failed := await self._checked(job, training, watcher, python)) is not None:
+                return failed
+            training = replace(training, timeout_s=max(0.0, job.timeout_s - (time.monotonic() - begun)))
         ended = await self._run(training, watcher, self._pace)
         is_scored = job.evaluator_command is not None
         result = outcome(ended, built, metric, self._slot.device.name, is_scored=is_scored)
@@ -200,6 +205,28 @@ class TrainingRunner:
         patient = replace(self._pace, silence_s=math.inf)
         ended = await self._run(scoring, ScoringWatcher(watcher, result.log_tail), patient)
         return scored(ended, result, stage, built, metric)
+
+    async def _checked(
+        self, job: TrainingJob, training: RunCommand, watcher: Watcher, python: str
+    ) -> TrainingResult | None:
+        """Run the command of the tag's guards where the training will run; None: it passed."""
+        argv = command_line(shlex.split(job.check or ""), python)
+        if not can_start(argv[0], training.cwd, training.env["PATH"]):
+            return FailedTraining("infra", f"the guard's command needs {argv[0]!r}, which this worker lacks")
+        limit_s = min(job.check_s, job.timeout_s)
+        check = replace(training, argv=argv, timeout_s=limit_s, metric="", tick_source="report")
+        ended = await self._run(check, ScoringWatcher(watcher, "", "the check"), self._pace)
+        if ended.cause in ("lost", "stop"):
+            return HaltedRun(ended.cause, newest_lines(ended.log))
+        if not ended.is_empty:
+            return FailedTraining("infra", "a process of the guard's command could not be ended")
+        if ended.cause == "exit" and ended.returncode == 0:
+            return None
+        how = {"timeout": f"did not end within {limit_s:g} s", "excess": "took more than a run may"}
+        why = how.get(ended.cause, f"exited with {ended.returncode}")
+        return FailedTraining(
+            "guard", f"guard check: `{job.check}` {why}\n{failure_tail(ended.log)}".rstrip()
+        )
 
     async def _run(self, command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
         self._is_buried = False

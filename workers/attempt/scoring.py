@@ -195,28 +195,29 @@ def _unscored(ended: EndedRun, value: float | None, metric: str) -> FailedTraini
     return FailedTraining(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
 
 
-def joined(training: str, scoring: str) -> str:
+def joined(training: str, scoring: str, whose: str = "the evaluator") -> str:
     """The lines of a training, then those of its evaluator."""
-    return f"{training}\n[the evaluator]\n{scoring}" if scoring else training
+    return f"{training}\n[{whose}]\n{scoring}" if scoring else training
 
 
 class ScoringWatcher:
-    """The lab's side of a scoring: its log is shown below the training's; implements
+    """The lab's side of a scoring or a check: its log is shown below the training's; implements
     workers.attempt.job.Watcher.
     """
 
-    def __init__(self, watcher: Watcher, training_log: str) -> None:
+    def __init__(self, watcher: Watcher, training_log: str, whose: str = "the evaluator") -> None:
         self._watcher = watcher
         self._training_log = training_log
+        self._whose = whose
 
     async def built(self, source: Source) -> Order:
         return await self._watcher.built(source)
 
     async def tick(self, metric: float, progress: float) -> Order:
-        return await self._watcher.poll()  # an evaluator's numbers are no progress of the training
+        return await self._watcher.poll()  # its numbers are no progress of the training
 
     async def poll(self) -> Order:
         return await self._watcher.poll()
 
     async def tail(self, text: str) -> None:
-        await self._watcher.tail(joined(self._training_log, text))
+        await self._watcher.tail(joined(self._training_log, text, self._whose))

@@ -76,7 +76,7 @@ def _claimed(
         "branch_improved": False if judged.fields["branch_improved"] is False else None,
         "judged_val_bpb": None,
         "repeats_best": False,
-        "reason": CLAIMED,
+        "reason": judged.fields["reason"] if judged.fields["guard"] else CLAIMED,
         "claimed": True,
     }
     growth, committed = grown(run, beside, "discard", None, builds_on=False)

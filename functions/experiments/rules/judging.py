@@ -31,6 +31,8 @@ from functions.experiments.rules.verdict import (
 from functions.fold import ClassNoise, largest_gain, measure
 from functions.pool.rules.leases import Breaker, is_probe
 from functions.runs.rules.stopping import learnt
+from functions.trust.rules.guarding import HINT as GUARD_HINT
+from functions.trust.rules.guarding import broken_guard
 from functions.trust.rules.noise import (
     Mean,
     Noise,
@@ -101,10 +103,11 @@ class RunConditions(NamedTuple):
     """Id of the run's code among the repeats that measure noise."""
 
 
-_FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {
+_FAILED: Mapping[str, Literal["crash", "timeout", "invalid", "discard"]] = {
     "timeout": "timeout",
     "evaluator": "invalid",
     "leak": "invalid",
+    "guard": "discard",
 }
 """Final status by kind of failure; all other kinds are a crash."""
 MEASURES = frozenset(
@@ -114,7 +117,7 @@ MEASURES = frozenset(
     }
 )
 """Measurements beside the metric that an experiment keeps."""
-_OF_THE_CODE = frozenset({"patch", "constant", "evaluator", "leak"})
+_OF_THE_CODE = frozenset({"patch", "constant", "evaluator", "leak", "guard"})
 """Kinds of failure that do not count against the GPU."""
 
 
@@ -164,7 +167,8 @@ class CrashAnswer(BaseModel):
     """The answer to a report of a crash."""
 
     experiment_id: str
-    status: Literal["crash", "timeout", "invalid"]
+    status: Literal["crash", "timeout", "invalid", "discard"]
+    """`discard`: it did not pass the command of the tag's guards."""
     consecutive_crashes: int
     should_abort: bool
     """So many crashes in a row that something is broken for all runs: find the cause before the next run. With the
@@ -172,6 +176,9 @@ class CrashAnswer(BaseModel):
     action: Literal["git_reset"]
     """What to do with the commit: git_reset to `base_commit_sha`."""
     base_commit_sha: str | None
+    guard: str | None = None
+    """The guard that it broke, with the reason."""
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +224,9 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     if not under.same_evaluator:
         return _invalid(report, run, under)
     if (why := _overrun(report, run, beside)) is not None:
-        return _over_budget(why, report, run, under, beside)
+        return _uncounted({"over_budget": True, "reason": why, "hint": HINT}, report, run, under, beside)
+    if (broken := broken_guard(report.value, report.measured, run, beside)) is not None:
+        return _uncounted({**vars(broken), "hint": GUARD_HINT}, report, run, under, beside)
     e, tag, policy, best = run.experiment, run.tag, run.policy, beside.best
     weighed = _weigh(report.value, run, under, beside)
     # a baseline is judged by itself: its repeats may end before it does, and others may have reported its code
@@ -325,13 +334,13 @@ def _reference(report: ResultReport, run: RunFacts, beside: Comparison) -> tuple
     return of_baseline if after.baseline else of_first, after.model_dump_json()
 
 
-def _over_budget(
-    why: str, report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison
+def _uncounted(
+    told: Mapping[str, Any], report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison
 ) -> Ending:
-    """A discard for training too long; its value is compared with nothing."""
+    """A discard over its budget, or for a broken guard; its value is compared with nothing."""
     e, base = run.experiment, branch_base(run, under.key, beside)
     answer = _not_kept(report, run, beside.best, "discard", base)
-    answer = answer.model_copy(update={"over_budget": True, "reason": why, "hint": HINT})
+    answer = answer.model_copy(update=told)
     growth, committed = grown(run, beside, "discard", None, builds_on=False)
     return Ending(
         e,
@@ -355,8 +364,11 @@ def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, bre
     """
     e, tag = run.experiment, run.tag
     status = _FAILED.get(failure.kind, "crash")
+    if status == "discard" and (run.first is not None or e.baseline):
+        status = "invalid" if run.first is not None else "crash"  # only ideas are discarded
     is_node = failure.kind != "infra" and status != "invalid"
-    counts = is_node and run.first is None
+    counts = is_node and run.first is None and status != "discard"
+    broken = {"guard": "check", "reason": failure.error.partition("\n")[0]} if status == "discard" else {}
     base = branch_base(run, main_key(tag), beside)
     in_a_row = run.crashes_in_a_row + counts
     answer = CrashAnswer(
@@ -366,6 +378,7 @@ def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, bre
         should_abort=should_abort(in_a_row, run.policy.crash_limit),
         action="git_reset",
         base_commit_sha=reset_to(run, base),
+        **broken,
     )
     growth, committed = grown(run, beside, status, None, builds_on=False) if is_node else (None, {})
     fields = {
@@ -378,7 +391,7 @@ def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, bre
     return Ending(
         e,
         status,
-        fields | committed,
+        fields | committed | broken,
         answer=answer.model_dump(),
         report=_reported("crash", failure.digest),
         crashes=in_a_row if counts else None,

@@ -11,6 +11,7 @@ from functions.experiments.rules.opening import owes_baseline, waits_for_baselin
 from functions.experiments.rules.verdict import should_abort
 from functions.pool.rules.health import effective_status
 from functions.runs.rules.ticks import is_silent
+from functions.trust.rules.guarding import HINT as GUARD
 from functions.trust.rules.overruns import HINT as OVER_BUDGET
 from state.policy import Policy
 from state.program import as_typed
@@ -244,6 +245,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             )
         case "discard" if e.over_budget:
             return f"It is over its budget, so it is not kept. {OVER_BUDGET} Reset to base_commit_sha."
+        case "discard" if e.guard is not None:
+            return f"It broke a guard, so it is not kept ({e.reason}). {GUARD} Reset to base_commit_sha."
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
         case "crash" if e.error_kind == "infra":
@@ -319,6 +322,8 @@ def _select_again(e: Experiment) -> str:
             became = f"It is {e.status}, and no node of its branch."
         case "discard" if e.over_budget:
             became = f"It is over its budget, so it is not kept. {OVER_BUDGET}"
+        case "discard" if e.guard is not None:
+            became = f"It broke a guard, so it is not kept ({e.reason}). {GUARD}"
         case _:
             became = "It is not kept; its branch remembers it."
     return f"{became} Select what the next one is made from: POST /api/trace/select."

@@ -123,13 +123,13 @@ def check_own(caller: Caller, owner: str | None, thing: str) -> None:
     )
 
 
-def check_may_command(caller: Caller, command: str | None) -> None:
+def check_may_command(caller: Caller, command: str | None, name: str = "evaluator_command") -> None:
     """Raise Forbidden for a command for workers, unless an operator gives it."""
     if command is None or caller.may_do_all:
         return
     raise Forbidden(
-        f"an evaluator command is run on every worker: only operators give one, and {caller.described}",
-        hint="leave evaluator_command out, or ask an operator to open the tag",
+        f"the command of {name} is run on every worker: only operators give one, and {caller.described}",
+        hint=f"leave {name} out, or ask an operator to open the tag",
     )
 
 

@@ -42,7 +42,7 @@ export function why({ e, row, isOpen: open }) {
   const beside = e.compared_with ? ` ${e.compared_with}` : " the best of its time";
   const said = {
     keep: e.baseline ? "The tag's baseline" : e.trust === "first" ? null : `Better than${beside}`,
-    discard: e.claimed && e.measured_by === null || e.trust === "demoted" || e.over_budget ? null : row.near_miss ? `Within the margin of${beside}` : `Not better than${beside}`,
+    discard: e.claimed && e.measured_by === null || e.trust === "demoted" || e.over_budget || e.guard ? null : row.near_miss ? `Within the margin of${beside}` : `Not better than${beside}`,
     measured: `A further run of ${e.retest_of} on seed ${e.seed}`,
     retracted: `Taken back: ${e.retracted_because}`,
     stopped: `Stopped: ${e.stop_reason ?? e.reason ?? e.error ?? "on request"}`,
@@ -107,6 +107,7 @@ export function facts({ e, retests, children, claim, digits, certificate }) {
     score: e.reported === null ? e.score : `${e.score}; ${e.claimed ? "its agent said" : "train.py printed"} ${number(e.reported, digits)}`,
     claimed: e.claimed && e.measured_by === null ? "only its agent has measured it" : null,
     "over budget": e.over_budget ? e.reason ?? "yes" : null,
+    guard: e.guard,
     hung: e.hung ? "after it had printed its result: its worker ended it" : null,
     "further runs": retests.length ? `${retests.length}` : null,
     "may be claimed": claim.claimed_bpb === null ? null
