@@ -34,6 +34,8 @@ CATALOGUE: dict[str, str] = {
     "best.changed": "a tag, or a comparability key of it, has another best",
     "certificate.begun": "a candidate and its reference are run in pairs until a sequential test decides",
     "certificate.decided": "its test has decided; data says certified, refused or inconclusive, and why",
+    "distil.begun": "a chain of keeps is run without one change at a time; data says in which tag",
+    "distil.decided": "the smallest patch with the same score is known, or why there is none",
     "cron.paused": "the clock no longer fires a function",
     "cron.resumed": "the clock fires it again",
     "dimension.defined": "a tag has other dimensions; data says which were added, changed and removed",

@@ -19,7 +19,7 @@ from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
 from functions.kernel.git import command, environment
 from functions.kernel.off_loop import Children
-from state.errors import Invalid
+from state.errors import Conflict, Invalid
 from state.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TRY_S = 10.0
+_CACHED = ("--cached", "--binary", "--whitespace=nowarn")
 _BLOB = re.compile(r"([0-9a-f]{40,64}) blob \d+")
 _LONGEST_WORDS = 2000
 _LONGEST_LINE = 200
@@ -94,6 +95,113 @@ async def line_to_base(
     return await _answered(children, lambda folder: _line_to_base(clone, commit, base, parents, folder))
 
 
+@dataclass(frozen=True)
+class WholeCode:
+    """Code against a base commit: a patch, and constants in the first of these scripts that exists."""
+
+    patch: bytes
+    constants: Mapping[str, object]
+    scripts: tuple[str, ...] = (SCRIPT,)
+
+
+async def lines_between(
+    clone: Path, children: Children, base: str, pairs: Sequence[tuple[WholeCode, WholeCode]]
+) -> list[int] | None:
+    """Lines that each change from one code to another adds and removes; None if git cannot tell."""
+
+    async def ask(folder: Path) -> list[int]:
+        trees, found = _Trees(clone, folder, base, await _apart(clone, folder)), []
+        for before, after in pairs:
+            told = await trees.git(
+                "diff-tree", "-r", "--numstat", await trees.of(before), await trees.of(after)
+            )
+            counts = (word for line in told.splitlines() for word in line.split()[:2])
+            found.append(sum(int(count) for count in counts if count.isdigit()))
+        return found
+
+    return await _answered(children, ask)
+
+
+async def recombined(
+    clone: Path,
+    children: Children,
+    base: str,
+    onto: WholeCode,
+    changes: Sequence[tuple[WholeCode, WholeCode]],
+) -> bytes | None:
+    """The patch of a code after changes, each given as a code before and after it; None if git cannot tell.
+
+    The code's own patch, if they change nothing.
+
+    Raises:
+        Conflict: a change does not apply there.
+    """
+
+    async def ask(folder: Path) -> bytes:
+        trees = _Trees(clone, folder, base, await _apart(clone, folder))
+        tree = first = await trees.of(onto)
+        for before, after in changes:
+            tree = await trees.merged(tree, await trees.of(before), await trees.of(after))
+        if tree == first and not onto.constants:
+            return onto.patch
+        return await trees.diff(f"{base}^{{tree}}", tree)
+
+    return await _answered(children, ask)
+
+
+@dataclass(frozen=True)
+class _Trees:
+    """Trees of codes, in objects of their own beside those of the clone."""
+
+    clone: Path
+    folder: Path
+    base: str
+    apart: Mapping[str, str]
+
+    async def git(self, *arguments: str, stdin: bytes = b"") -> str:
+        return await _git(self.clone, self.folder, *arguments, stdin=stdin, environ=self.apart)
+
+    async def of(self, code: WholeCode) -> str:
+        await self.git("read-tree", self.base)
+        if code.patch:
+            await self.git("apply", *_CACHED, stdin=applicable(code.patch))
+        if code.constants:
+            listed = (await self.git("ls-files", "-s", "--", *code.scripts)).splitlines()
+            found = {line.partition("\t")[2]: line.split()[0] for line in listed}
+            path = next((path for path in code.scripts if path in found), None)
+            if path is None:
+                raise no_script(code.scripts)
+            script = patch_constants(await self.git("cat-file", "blob", f":{path}"), dict(code.constants))
+            blob = (await self.git("hash-object", "-w", "--stdin", stdin=script.encode())).strip()
+            await self.git("update-index", "--cacheinfo", f"{found[path]},{blob},{path}")
+        return (await self.git("write-tree")).strip()
+
+    async def merged(self, onto: str, before: str, after: str) -> str:
+        """The tree after the same change. Raises Conflict: it does not apply there."""
+        change = await self.diff(before, after)
+        await self.git("read-tree", onto)
+        if change:
+            try:
+                await self.git("apply", *_CACHED, "--3way", stdin=change)
+            except Untold as refusal:
+                raise Conflict(
+                    f"the change does not apply there: {refusal}", hint="it is built on others"
+                ) from None
+        return (await self.git("write-tree")).strip()
+
+    async def diff(self, before: str, after: str) -> bytes:
+        how = (
+            "-p",
+            "--binary",
+            "--full-index",
+            "--no-color",
+            "--no-renames",
+            "--no-ext-diff",
+            "--no-textconv",
+        )
+        return await _git_bytes(self.clone, self.folder, "diff-tree", *how, before, after, environ=self.apart)
+
+
 class Untold(Exception):
     """Git failed; the message is its error output."""
 
@@ -122,13 +230,11 @@ async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
     if lacks_commit:
         if not code.patch or code.base is None or lacks_base != [False]:
             return []
-        objects = await _git(clone, folder, "rev-parse", "--path-format=absolute", "--git-path", "objects")
         tree = ""  # what is in the index
-        apart = {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.strip()}
+        apart = await _apart(clone, folder)
         await _git(clone, folder, "read-tree", code.base)
-        apply = ("apply", "--cached", "--binary", "--whitespace=nowarn")
         try:
-            await _git(clone, folder, *apply, stdin=applicable(code.patch), environ=apart)
+            await _git(clone, folder, "apply", *_CACHED, stdin=applicable(code.patch), environ=apart)
         except Untold as refusal:
             raise Invalid(
                 f"the patch does not apply to the tag's base commit {code.base}: {refusal}",
@@ -144,6 +250,12 @@ async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
     if not code.constants:
         return []
     return [await _script(clone, tree, scripts, folder, apart) for scripts in code.scripts]
+
+
+async def _apart(clone: Path, folder: Path) -> dict[str, str]:
+    """Variables with which git writes new objects into `folder`."""
+    objects = await _git(clone, folder, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    return {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.strip()}
 
 
 async def _script(
@@ -193,6 +305,18 @@ async def _git(
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Git's output in the clone, with its index in `folder`. Raises Untold: an error. OSError: missing, or killed."""
+    output = await _git_bytes(clone, folder, *arguments, stdin=stdin, environ=environ)
+    return output.decode("utf-8", "replace")
+
+
+async def _git_bytes(
+    clone: Path,
+    folder: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> bytes:
+    """The same as bytes."""
     env = environment(GIT_INDEX_FILE=str(folder / "index"), **environ)
     said = folder / "said"
     await asyncio.to_thread(said.write_bytes, stdin)
@@ -211,7 +335,7 @@ async def _git(
         raise OSError(f"git {arguments[0]} ended by the signal {-(child.returncode or 0)}")
     if child.returncode > 0:
         raise Untold(errors.decode("utf-8", "replace").strip()[-_LONGEST_WORDS:])
-    return output.decode("utf-8", "replace")
+    return output
 
 
 MOST_BYTES = 1024 * 1024

@@ -149,20 +149,23 @@ async def _go_on(one: Certificate, certifying: Certifying) -> Certificate:
         if now == before or now.state != "running":
             return now
         for name in now.pairs[-1].in_order:
-            await _begin(name, certifying)
+            await begin_run(name, certifying.experiments, certifying.numbers)
         before = now
 
 
-async def _begin(name: str, certifying: Certifying) -> None:
-    """Begin the retest of this id, unless it was begun or its experiment taken back."""
-    experiments, (first, _) = certifying.experiments, named_by(name)
+async def begin_run(name: str, experiments: Experiments, numbers: HiddenNumbers | None = None) -> None:
+    """Begin the retest of this id, unless it was begun or its experiment taken back.
+
+    `numbers`: of the hidden splits, where it reads the test split.
+    """
+    first, _ = named_by(name)
     while True:
         facts = await experiments.retest_facts(first)
         e = facts.experiment
         if e.status == "retracted" or any(run.experiment_id == name for run in facts.retests):
             return
-        if facts.tag.test_split:
-            await certifying.numbers.take_test(e, name)
+        if facts.tag.test_split and numbers is not None:
+            await numbers.take_test(e, name)
         made = await experiments.begin_retest(run_asked_for(facts))
         if made is not None and made.experiment_id == name:
             return

@@ -3,6 +3,7 @@
 from state.records.base import Record, flatten, stamp, stamped, view_of, words
 from state.records.certificates import Certificate, CertificatePair, CertificateState, Side
 from state.records.dimensions import Dimension, Dtype, Number, ProposalState, ProposedDimension, Value
+from state.records.distillations import ChainChange, ChangeState, Distillation
 from state.records.experiments import (
     COUNTERS,
     JUDGED,

@@ -26,6 +26,7 @@ from state.certificates import Certificates
 from state.client import Lab
 from state.dimension_proposals import DimensionProposals
 from state.dimensions import Dimensions
+from state.distillations import Distillations
 from state.embedded import broker_url
 from state.experiments import Experiments
 from state.graph_summaries import GraphSummaries
@@ -137,6 +138,7 @@ def _bound(
         Experiments(lab),
         Certificates(lab),
         HiddenNumbers(lab),
+        Distillations(lab),
         PatchArchiving(lab),
         Reports(lab),
         Tallies(lab),

@@ -67,8 +67,10 @@ def _limits(guards: Guards) -> Iterator[tuple[str, str, float, Direction]]:
     """Metric, words and limit, with the direction in which it is better."""
     if guards.peak_vram_mb is not None:
         yield "peak_vram_mb", "at most", guards.peak_vram_mb, "minimize"
-    yield from ((name, "at most", limit, "minimize") for name, limit in guards.at_most.items())
-    yield from ((name, "at least", limit, "maximize") for name, limit in guards.at_least.items())
+    for name, limit in guards.at_most.items():
+        yield name, "at most", limit, "minimize"
+    for name, limit in guards.at_least.items():
+        yield name, "at least", limit, "maximize"
 
 
 def _missing(name: str) -> BrokenGuard:

@@ -1,0 +1,406 @@
+"""Distilling: the smallest patch with the score of a tag's best, found by leaving out one keep's change at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from functions.experiments.rules.entering import scripts_of_run
+from functions.experiments.rules.gains import chain
+from functions.experiments.rules.opening import is_base_code
+from functions.formats.patches import text_of
+from functions.kernel.clone import WholeCode, lacks, lines_between, recombined
+from functions.kernel.contract import Call, Command, On, Request, Response, function
+from functions.kernel.off_loop import Children, statistics_loaded
+from functions.trust.certificates import begin_run
+from functions.trust.rules.distilling import (
+    Finish,
+    LeaveOut,
+    RunAgain,
+    dropped,
+    finished,
+    following,
+    left_out,
+    most_runs,
+)
+from functions.trust.rules.noise import near_margin, noise_of
+from state.distillations import Distillations
+from state.errors import Conflict, Invalid, NotFound, Unavailable
+from state.experiments import Experiments
+from state.facts import Spread
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.records import NO_CHANGE, ChainChange, Distillation, Experiment, Tag
+from state.reports import NightFacts, Reports
+from state.seeds import unseeded
+from state.settings import Settings
+from state.tags import Tags
+
+log = logging.getLogger(__name__)
+
+POLICY = {
+    "keep_rule": "strict",
+    "baseline_first": False,
+    "baseline_repeats": 0,
+    "max_retests": 0,
+    "traces.mode": "single",
+    "stopping.rule": "none",
+    "on_abort": "advise",
+}
+"""Differences from the distilled tag's policy: each run has its whole time, and none is repeated by itself."""
+BASE = WholeCode(NO_CHANGE, {})
+
+
+@dataclass(frozen=True)
+class Distilling:
+    """What distillations are made with."""
+
+    distillations: Distillations
+    experiments: Experiments
+    reports: Reports
+    tags: Tags
+    policies: Policies
+    settings: Settings
+
+
+class Distil(Command):
+    tag: TagName
+    begin: bool = Field(False, description="begin it; otherwise only the plan with its budget is answered")
+
+
+class DistillationShown(Response):
+    distillation: Distillation
+    runs: int
+    """Runs that were begun."""
+    hours: float
+    """Estimated hours for all runs on one GPU."""
+
+
+@function("trust::distil", role="operator", writes=True, costly=True)
+async def distil(
+    request: Distil, call: Call, distilling: Distilling, children: Children
+) -> DistillationShown:
+    """Plan or begin the distillation of a tag's chain of keeps, or show the one of its best; safe to repeat."""
+    known, night = await asyncio.gather(
+        distilling.distillations.all(request.tag), distilling.reports.night(request.tag)
+    )
+    best_id = night.best.experiment.experiment_id if night.best else None
+    one = next((one for one in reversed(known) if one.best == best_id and one.state != "stopped"), None)
+    if one is None:
+        one = await _planned(night, len(known) + 1, distilling, children)
+    if request.begin and one.state == "planned":
+        if under_way := [each.into for each in known if each.state == "running"]:
+            raise Conflict(
+                f"an older chain of {request.tag!r} is being distilled in {under_way[0]}", hint="wait for it"
+            )
+        one = one.model_copy(update={"state": "running"})
+        await distilling.distillations.put(None, one)
+        one = await distilling.distillations.get(one.into)
+    if request.begin:
+        one = await _go_on(one, call, distilling, children)
+    return _shown(one)
+
+
+class ReadDistilled(Request):
+    tag: TagName
+
+
+class Distilled(DistillationShown):
+    commit_of: str | None
+    """The experiment whose code is the smallest patch; null: it is not known yet."""
+    patches: list[str]
+    """One patch against the base commit for each of `parts`."""
+
+
+@function("trust::distilled", role="viewer", costly=True)
+async def distilled(request: ReadDistilled, distilling: Distilling, children: Children) -> Distilled:
+    """The newest distillation of a tag, with a patch for each independent change."""
+    known = await distilling.distillations.all(request.tag)
+    if not known:
+        raise NotFound(
+            f"{request.tag!r} was never distilled",
+            hint=f"an operator begins it: nightjar distil {request.tag}",
+        )
+    one, patches = known[-1], list[str]()
+    if one.parts:
+        tag, codes, clone = await _chain_code(one, distilling)
+        for part in one.parts:
+            moves = [_move(one, name, codes) for name in part]
+            patch = await recombined(clone, children, tag.base_commit or "", BASE, moves)
+            patches.append(text_of(_told(patch)) or "")
+    shown = _shown(one)
+    return Distilled(**dict(shown), commit_of=one.smallest if one.state == "done" else None, patches=patches)
+
+
+class FollowDistilling(Command):
+    tag: TagName
+
+
+class FollowedDistilling(Response):
+    running: bool
+    """Whether runs of this tag belong to a distillation that goes on."""
+
+
+@function(
+    "trust::follow_distilling",
+    On(
+        *("distil.begun", "experiment.finished", "experiment.retested", "experiment.lost"),
+        debounce="tag",
+    ),
+    role="operator",
+    writes=True,
+)
+async def follow_distilling(
+    request: FollowDistilling, call: Call, distilling: Distilling, children: Children
+) -> FollowedDistilling:
+    """Take the steps that ended runs allow a distillation: leave out the next change, or end it. Safe to repeat."""
+    for one in await distilling.distillations.all():
+        if request.tag in (one.tag, one.into) and one.state == "running":
+            return FollowedDistilling(
+                running=(await _go_on(one, call, distilling, children)).state == "running"
+            )
+    return FollowedDistilling(running=False)
+
+
+def _shown(one: Distillation) -> DistillationShown:
+    return DistillationShown(distillation=one, runs=one.runs, hours=one.most_runs * one.run_s / 3600)
+
+
+async def _planned(night: NightFacts, nth: int, distilling: Distilling, children: Children) -> Distillation:
+    """The distillation of the tag's best, before its first run.
+
+    Raises:
+        Conflict: there is no chain, or it cannot be taken apart. Invalid: the lab has no clone with the base commit.
+    """
+    tag, best = night.tag, night.best.experiment if night.best else None
+    if best is not None and (best.worker_id is not None or not best.was_trained_here):
+        raise Conflict(
+            f"{best.experiment_id} was not trained by a worker of this lab",
+            hint="only such chains can be run",
+        )
+    steps = chain(best.experiment_id if best else None, night.keeps)
+    found = await distilling.experiments.many([step.keep.experiment_id for step in steps])
+    of_base = {
+        e.experiment_id
+        for e in found
+        if e.baseline or is_base_code(tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched)
+    }
+    steps = [step for step in steps if step.keep.experiment_id not in of_base]
+    if best is None or not steps:
+        raise Conflict(
+            f"{tag.name!r} has no keep yet beside its baseline", hint="distil it after its first keep"
+        )
+    one = Distillation(
+        tag=tag.name,
+        into=f"{tag.name[:30]}-distil{nth}",
+        best=best.experiment_id,
+        direction=tag.direction,
+        most_runs=most_runs(len(steps)),
+        run_s=best.wall_seconds or best.budget_s or 0.0,
+        changes=tuple(
+            ChainChange(
+                experiment_id=step.keep.experiment_id,
+                above=above.experiment_id
+                if (above := step.above) and above.experiment_id not in of_base
+                else None,
+                description=step.keep.description,
+                lines=0,
+            )
+            for step in steps
+        ),
+    )
+    _, codes, clone = await _chain_code(one, distilling)
+    if tag.base_commit is None or await lacks(clone, children, tag.base_commit):
+        raise Invalid(
+            f"the lab's clone {clone} does not have the tag's base commit {tag.base_commit}",
+            hint="fetch it there: distilling takes the chain apart with git",
+        )
+    moves = [_move(one, change.experiment_id, codes) for change in one.changes]
+    lines = _told(await lines_between(clone, children, tag.base_commit, moves))
+    changes = tuple(
+        change.model_copy(update={"lines": count}) for change, count in zip(one.changes, lines, strict=True)
+    )
+    return one.model_copy(update={"changes": changes})
+
+
+Codes = Mapping[str | None, WholeCode]
+"""The code of each keep of a chain; that of None is the base commit."""
+
+
+async def _chain_code(one: Distillation, distilling: Distilling) -> tuple[Tag, Codes, Any]:
+    """The distilled tag, the code of its chain, and the lab's clone. Raises Invalid: no clone, or a lost patch."""
+    if distilling.settings.clone is None:
+        raise Invalid(
+            "this lab has no clone of the project, and distilling takes the chain apart with git",
+            hint="start it with `up --repo`, or set NIGHTJAR_CLONE",
+        )
+    tag = await distilling.tags.get(one.tag)
+    keeps = await distilling.experiments.many([change.experiment_id for change in one.changes])
+    codes: dict[str | None, WholeCode] = {None: BASE}
+    codes.update(await _codes(keeps, distilling))
+    return tag, codes, distilling.settings.clone
+
+
+async def _codes(found: Sequence[Experiment], distilling: Distilling) -> dict[str, WholeCode]:
+    patches = await distilling.experiments.patches_named([e.diff_id for e in found])
+    codes = dict[str, WholeCode]()
+    for e, patch in zip(found, patches, strict=True):
+        if patch is None and (e.diff_id is None or not e.is_unpatched):
+            raise Invalid(
+                f"the patch of {e.experiment_id} is not in the lab", hint="retract it, or restore it"
+            )
+        slots = (await distilling.experiments.train_facts(e.experiment_id)).slots if e.config_delta else ()
+        scripts = next(iter(scripts_of_run(slots, (), e.gpu_id)), ()) if e.config_delta else ()
+        codes[e.experiment_id] = WholeCode(
+            patch or NO_CHANGE, unseeded(e.config_delta) or {}, scripts or ("train.py",)
+        )
+    return codes
+
+
+def _move(one: Distillation, name: str, codes: Codes) -> tuple[WholeCode, WholeCode]:
+    """The codes before and after a keep's own change."""
+    change = next(each for each in one.changes if each.experiment_id == name)
+    return codes[change.above], codes[name]
+
+
+async def _go_on(one: Distillation, call: Call, distilling: Distilling, children: Children) -> Distillation:
+    """Take every step of a distillation until runs are awaited."""
+    while one.state == "running":
+        after = await _after(one, call, distilling, children)
+        if after is None:
+            return one
+        if after != one:
+            await distilling.distillations.put(one, after)
+        one = await distilling.distillations.get(one.into)
+    return one
+
+
+async def _after(
+    one: Distillation, call: Call, distilling: Distilling, children: Children
+) -> Distillation | None:
+    """The state after the next step; None: runs are awaited."""
+    if one.reference is None:
+        return await _begun(one, call, distilling)
+    experiments, trying = distilling.experiments, one.trying
+    names = {one.reference, one.smallest or one.reference, *([trying.without or ""] if trying else [])}
+    facts = dict(
+        zip(names, await asyncio.gather(*(experiments.retest_facts(name) for name in names)), strict=True)
+    )
+    runs = {name: [found.experiment, *found.retests] for name, found in facts.items()}
+    first = runs[one.reference][0]
+    spreads = [await experiments.spread(first.model_copy(update={"tag": tag})) for tag in (one.tag, one.into)]
+    await statistics_loaded(spreads[0])
+    both = Spread(sum(each.squares for each in spreads), sum(each.df for each in spreads))
+    noise = noise_of(both.squares, both.df)
+    policy, _ = await distilling.policies.get(one.tag)
+    match following(one, runs, noise, near_margin(policy, noise)):
+        case None:
+            return None
+        case Distillation() as after:
+            return after
+        case RunAgain(name, count):
+            for nth in range(len(runs[name]) + 1, count + 1):
+                await begin_run(f"{name}.{nth}", experiments)
+            return one
+        case LeaveOut(change):
+            return await _left_out(one, change, call, distilling, children)
+        case Finish():
+            return finished(one, runs, noise, await _parts(one, distilling, children))
+
+
+async def _begun(one: Distillation, call: Call, distilling: Distilling) -> Distillation:
+    """Open the tag of the runs, and submit the code of the whole chain."""
+    tag = await distilling.tags.get(one.tag)
+    policy, _ = await distilling.policies.get(one.tag)
+    body = {
+        "tag": one.into,
+        "metric": {"name": tag.metric, "direction": tag.direction},
+        "base_commit": tag.base_commit,
+        "evaluator": tag.evaluator,
+        "evaluator_files": tag.evaluator_files,
+        "evaluator_command": tag.evaluator_command,
+        "policy": policy.changed(POLICY).model_dump(mode="json"),
+    }
+    try:
+        await call.invoke("experiment::setup", body)
+    except Conflict:
+        log.info("%s is open already", one.into)
+    [best] = await distilling.experiments.many([one.best])
+    code = (await _codes([best], distilling))[one.best]
+    name = await _submitted(one, code, f"the whole chain of {one.best}", call)
+    return one.model_copy(update={"reference": name, "smallest": name})
+
+
+async def _submitted(one: Distillation, code: WholeCode, what: str, call: Call) -> str:
+    """The experiment of some code, the same however often it is asked for. Each has a seed of its own."""
+    digest = hashlib.sha1(what.encode() + code.patch, usedforsecurity=False).hexdigest()
+    body = {
+        "tag": one.into,
+        "hypothesis": "The score stays the same.",
+        "category": "ablation",
+        "commit_sha": digest,
+        "diff_summary": what,
+        "diff": code.patch.decode(),
+        "config_delta": dict(code.constants) or None,
+        "seed": int(digest[:7], 16),
+        "agent": "distil",
+        "request_id": f"{one.into}.{digest}",
+    }
+    return str((await call.invoke("experiment::submit", body))["experiment_id"])
+
+
+async def _left_out(
+    one: Distillation, change: ChainChange, call: Call, distilling: Distilling, children: Children
+) -> Distillation:
+    """Submit the smallest code without this change, if git can take it out."""
+    tag, codes, clone = await _chain_code(one, distilling)
+    found = await distilling.experiments.many([one.smallest or ""])
+    now = (await _codes(found, distilling))[one.smallest or ""]
+    before, after = _move(one, change.experiment_id, codes)
+    try:
+        patch = _told(await recombined(clone, children, tag.base_commit or "", now, [(after, before)]))
+    except Conflict:
+        return left_out(one, change, None)
+    if patch == now.patch:
+        return dropped(one, change, None, "the code is the same without it")
+    what = f"without {change.experiment_id}: {change.description}"
+    return left_out(one, change, await _submitted(one, WholeCode(patch, {}), what[:200], call))
+
+
+async def _parts(one: Distillation, distilling: Distilling, children: Children) -> list[list[str]]:
+    """The changes that stay, together where one does not apply to the base commit without another."""
+    tag, codes, clone = await _chain_code(one, distilling)
+    parts = list[list[str]]()
+    for change in one.changes:
+        if not change.stays:
+            continue
+        name = change.experiment_id
+        # alone, else with the newest part that it applies on, else with all before it
+        wanted: list[list[list[str]]] = [[], *([part] for part in reversed(parts)), parts]
+        for others in wanted:
+            moves = [_move(one, each, codes) for part in others for each in part] + [_move(one, name, codes)]
+            try:
+                _told(await recombined(clone, children, tag.base_commit or "", BASE, moves))
+            except Conflict:
+                continue
+            whole = [each for part in others for each in part] + [name]
+            parts = [part for part in parts if part not in others] + [whole]
+            break
+        else:
+            raise Conflict(f"{name} applies to no code of its chain", hint="report this")
+    return parts
+
+
+def _told(answer: Any) -> Any:
+    """What git answered. Raises Unavailable: nothing."""
+    if answer is None:
+        raise Unavailable(
+            "git did not answer in the lab's clone", hint="the lab's log says why; it is tried again"
+        )
+    return answer
