@@ -23,6 +23,7 @@ from state.records import (
     Best,
     Certificate,
     ComparedRun,
+    Distillation,
     Experiment,
     FailureRecord,
     GpuState,
@@ -155,6 +156,8 @@ class NightFacts:
     limits: Sequence[AgentLimit]
     """The newest usage limit of each agent."""
     certificates: Sequence[Certificate]
+    distillations: Sequence[Distillation]
+    """Of the tag."""
 
 
 class Reports(Store):
@@ -272,6 +275,7 @@ class Reports(Store):
                 "categories": ("HGETALL", keys("categories", tag)),
                 "limits": ("HVALS", keys("agent_limits", tag)),
                 "certificates": ("HVALS", keys("certificates", tag)),
+                "distillations": ("HVALS", keys("distillations")),
                 **{
                     status: self._listed(FailureRecord, keys.status(tag, status, "")[0], FAILURES_READ)
                     for status in failed
@@ -292,6 +296,9 @@ class Reports(Store):
             categories=categories_of(found["categories"]),
             limits=[AgentLimit.model_validate_json(text) for text in found["limits"]],
             certificates=[Certificate.model_validate_json(text) for text in found["certificates"]],
+            distillations=[
+                one for one in map(Distillation.model_validate_json, found["distillations"]) if one.tag == tag
+            ],
         )
 
     async def nearest(self, facts: NightFacts, near: NearBand) -> list[Sketch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from statistics import fmean
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, certify, earlystop, earlystop_swarm, hidden, search, transitions
+from bench import beliefs_swarm, certify, distil, earlystop, earlystop_swarm, hidden, search, transitions
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, planted, searched
 from bench._swarm_night import POLICY
@@ -204,6 +205,18 @@ def test_certificates_are_false_in_at_most_one_of_a_hundred_and_the_bench_has_th
     for row, was_certified, count in [*zip(gains, certified, pairs, strict=True)][:200]:
         assert (decided([*row], 0.01, 30)[0] == "certified") == was_certified
         assert decided([*row[: count - 1]], 0.01, 30)[0] == "running"
+
+
+def test_nine_chains_of_ten_are_distilled_in_forty_runs_and_their_branches_apply(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    chains = [distil.planted(3.0, 6.0, rng) for _ in range(60)]
+
+    states = {chain.distilled().state for chain in chains}
+
+    assert states == {"done"}
+    assert sum(chain.is_hit() for chain in chains) >= 54
+    parts, good = asyncio.run(distil.branches(chains[0], tmp_path))
+    assert parts == good > 0
 
 
 def test_a_gain_of_two_sigma_takes_at_most_six_tenths_of_the_pairs_of_a_fixed_test() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -374,26 +374,36 @@ async def _left_out(
 
 
 async def _parts(one: Distillation, distilling: Distilling, children: Children) -> list[list[str]]:
-    """The changes that stay, together where one does not apply to the base commit without another."""
+    """The changes that stay, by independent change."""
     tag, codes, clone = await _chain_code(one, distilling)
+
+    async def applies(names: Sequence[str]) -> bool:
+        moves = [_move(one, name, codes) for name in names]
+        try:
+            _told(await recombined(clone, children, tag.base_commit or "", BASE, moves))
+        except Conflict:
+            return False
+        return True
+
+    return await independent([change.experiment_id for change in one.changes if change.stays], applies)
+
+
+async def independent(
+    names: Sequence[str], applies: Callable[[Sequence[str]], Awaitable[bool]]
+) -> list[list[str]]:
+    """Changes, in their order, by parts that apply to the base commit alone.
+
+    A change that does not apply alone joins the newest part that it applies on, else all parts are one. A change that
+    applies to none of these is in the smallest patch only.
+    """
     parts = list[list[str]]()
-    for change in one.changes:
-        if not change.stays:
-            continue
-        name = change.experiment_id
-        # alone, else with the newest part that it applies on, else with all before it
-        wanted: list[list[list[str]]] = [[], *([part] for part in reversed(parts)), parts]
-        for others in wanted:
-            moves = [_move(one, each, codes) for part in others for each in part] + [_move(one, name, codes)]
-            try:
-                _told(await recombined(clone, children, tag.base_commit or "", BASE, moves))
-            except Conflict:
-                continue
+    for name in names:
+        ways = ([], *([part] for part in reversed(parts)), parts)
+        for others in ways:
             whole = [each for part in others for each in part] + [name]
-            parts = [part for part in parts if part not in others] + [whole]
-            break
-        else:
-            raise Conflict(f"{name} applies to no code of its chain", hint="report this")
+            if await applies(whole):
+                parts = [part for part in parts if part not in others] + [whole]
+                break
     return parts
 
 

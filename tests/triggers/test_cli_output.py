@@ -201,6 +201,7 @@ def test_the_help_fits_a_screen_of_51_lines_with_one_for_each_command() -> None:
 
     assert len(shown) <= 51
     assert {line.split()[0] for line in shown if line.startswith("  ")} >= COMMANDS.keys()
+    assert "  -h, --help, --version  show this message, or the version" in shown
 
 
 def test_remedies_are_those_of_what_failed_after_the_last_result() -> None:

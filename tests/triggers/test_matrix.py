@@ -38,7 +38,7 @@ OF_ROLES: Mapping[str, str] = {
         journal::read lab::status pipeline::flush_token pipeline::spec pool::list program::current program::diff
         program::list report::agents report::diff report::night report::progress report::runs report::summary
         report::tags report::tsv search::policy search::strategy swarm::leaderboard swarm::populations
-        swarm::preview trace::list
+        swarm::preview trace::list trust::distilled
     """,
     "viewer worker": """
         gpu::get pipeline::spec_payload pipeline::status run::active run::stats token::rotate token::sign_in
@@ -69,8 +69,8 @@ OF_ROLES: Mapping[str, str] = {
         pipeline::follow program::refresh program::write pool::dispatch pool::drain pool::probe pool::sweep
         run::stop search::set_policy swarm::refill swarm::sweep swarm::workers tag::budget tag::pause
         tag::pause_all tag::unpause tag::unpause_all token::issue token::list token::revoke trace::audit
-        trace::configure trace::sweep trust::follow_certificates trust::shrinkage webhook::add webhook::list
-        webhook::remove webhook::test
+        trace::configure trace::sweep trust::distil trust::follow_certificates trust::follow_distilling
+        trust::shrinkage webhook::add webhook::list webhook::remove webhook::test
     """,
 }
 """Whose every function is, a second time: who changes a role changes it here too, knowing it."""

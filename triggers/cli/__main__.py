@@ -34,6 +34,7 @@ COMMANDS = {
     "take": "make a git branch of an experiment's code",
     "retest": "run an experiment's code once more, on another seed",
     "certify": "test a gain in pairs of runs, and write the evidence",
+    "distil": "find the smallest patch with the score of a tag's best",
     "stop": "stop an experiment",
     "pause": "start no more runs of a tag",
     "unpause": "start runs of a paused tag again",
@@ -71,6 +72,12 @@ class Lazy(Suggesting):
         gc.enable()
         command: click.Command = module.command
         return command
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """In one line, so that the help fits a screen."""
+        with formatter.section("Options"):
+            formatter.write_dl([("-h, --help, --version", "show this message, or the version")])
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -19,6 +19,7 @@ from functions.trust.rules.noise import noise_of
 from state.facts import Runs
 from state.records import (
     Certificate,
+    Distillation,
     Experiment,
     FailureRecord,
     KeepRecord,
@@ -136,6 +137,8 @@ class NightView(BaseModel):
     """The newest limit of each agent, by name."""
     certificates: list[Certificate]
     """The newest certificate of each candidate, oldest first."""
+    distilled: Distillation | None
+    """The newest distillation: which changes of a chain of keeps still matter."""
 
 
 def night_view(
@@ -207,6 +210,7 @@ def night_view(
             for limit in sorted(facts.limits, key=lambda limit: limit.agent)
         ],
         certificates=sorted(facts.certificates, key=lambda one: one.begun_at),
+        distilled=max(facts.distillations, key=lambda one: one.begun_at, default=None),
     )
 
 
@@ -337,6 +341,7 @@ def _lines(night: NightView, picture: str | None) -> Iterator[str]:
         yield from _chart(night)
     yield from _chain(night)
     yield from _certificates(night)
+    yield from _distilled(night)
     yield from _changes(night.chain)
     yield from _failed(night)
     yield from _untried(night)
@@ -399,6 +404,26 @@ def _certificates(night: NightView) -> Iterator[str]:
             numbers = f"{one.min_gain:.6g} | {one.alpha:.6g} | {len(one.counted)} | {one.e_value:.6g}"
             yield f"| {one.experiment_id} | {one.against} | {one.state} | {numbers} |"
         yield ""
+
+
+def _distilled(night: NightView) -> Iterator[str]:
+    if (one := night.distilled) is None:
+        return
+    kept = [change for change in one.changes if change.stays]
+    yield "## Distilled\n"
+    if one.state == "done":
+        yield (
+            f"{len(kept)} of {len(one.changes)} changes up to {one.best} have its score ({one.loss or 0.0:+.3g},"
+            f" above zero is worse): {one.smallest}, {len(one.parts)} independent changes, {one.runs} runs.\n"
+        )
+    else:
+        yield f"{one.state}, {one.runs} of {one.most_runs} runs in {one.into}. {one.reason}\n"
+    yield "| keep | change | lines | without it | verdict |\n|---|---|---|---|---|"
+    for change in one.changes:
+        loss = "" if change.loss is None else f"{change.loss:+.3g}"
+        said = f"{change.lines} | {loss} | {change.state}"
+        yield f"| {change.experiment_id} | {code(change.description)} | {said} |"
+    yield ""
 
 
 def _changes(chain: Sequence[StepView]) -> Iterator[str]:

@@ -101,7 +101,7 @@ def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) 
         "sent_delta_bpb": sent.sent_delta_bpb,
         "training_seconds": sent.duration_seconds,
     }
-    if fields["over_budget"] or fields["guard"]:
+    if fields["over_budget"] or fields.get("guard"):
         return ending._replace(fields=fields)
     fields["delta_bpb"] = delta
     if by_value:

@@ -15,7 +15,7 @@ REFERENCE_RUNS = 4
 """Runs of the whole chain, and at most as many of the smallest code at the end."""
 MOST_EACH = 5
 """Runs without one change after which the mean decides."""
-DROP, KEEP = 3.5, 2.2
+DROP, KEEP = 3.5, 3.2
 """Log of the likelihood ratio at which a change is dropped or kept. `bench.distil` shows the error rates."""
 
 
@@ -45,7 +45,7 @@ class Finish:
 
 
 Step = RunAgain | LeaveOut | Finish | Distillation
-"""What to do, or the state after what was measured."""
+"""The next action, or the state after a measurement."""
 
 
 def verdict(losses: float, runs: int, others: int, noise: Noise, margin: float) -> str | None:

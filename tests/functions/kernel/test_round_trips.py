@@ -13,8 +13,10 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
+from state.distillations import Distillations
 from state.embedded import EmbeddedRedis
 from state.presence import Presence
+from state.records import Distillation
 from state.settings import Settings
 from tests.labs import begun, idea
 from tests.trips import Trips, counted
@@ -222,6 +224,12 @@ async def certificates(a: Counter) -> None:
     await a.paid("trust::certify", experiment_id=names[1], against=names[0])
     await a.paid("trust::follow_certificates", tag=SURE)
     await a.paid("trust::shrinkage", tag=SURE)
+    best = (await a.call("report::night", tag=SURE))["best_experiment_id"]
+    one = {"tag": SURE, "into": "d", "best": best, "direction": "minimize", "most_runs": 1, "run_s": 1.0}
+    await Distillations(a.process.lab).put(None, Distillation.model_validate(one | {"changes": ()}))
+    await a.paid("trust::distil", tag=SURE)
+    await a.paid("trust::distilled", tag=SURE)
+    await a.paid("trust::follow_distilling", tag=PLAIN)
 
 
 async def readers(a: Counter) -> None:

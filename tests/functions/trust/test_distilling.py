@@ -26,7 +26,7 @@ GAP = "".join(f"# {nth}\n" for nth in range(9))
 
 
 class Chain:
-    """A tag whose keeps each set one constant of a train.py, and a worker that measures what a patch sets."""
+    """A tag whose keeps each set one constant of a train.py. Its worker measures which of them a patch sets."""
 
     def __init__(self, tag: TagUnderTest, repo: Repository, effects: dict[str, float]) -> None:
         self.tag, self.repo, self.effects = tag, repo, effects

@@ -1,4 +1,4 @@
-"""Guards: what runs of a tag must not break, and what becomes of those that do."""
+"""Guards of a tag, and the end of a run that breaks one."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ export const overview = {
   open(place, page) {
     const figures = h("dl", { class: "figures" });
     const most = h("p", { class: "headline" });
+    const distilled = h("p", { class: "dim", id: "distilled" });
     const note = h("p", { class: "dim note", role: "status" });
     const plot = h("div", { class: "plot" });
     const acts = h("div", { class: "acts" });
@@ -29,7 +30,7 @@ export const overview = {
     const runs = panel("Runs", filter, plot, marks);
     runs.firstChild.append(note, axes);
     const varied = constants(page);
-    place.append(figures, most, runs, acts, varied.element);
+    place.append(figures, most, distilled, runs, acts, varied.element);
 
     const drawn = chart(plot, (colours, zoomed) => (page.address.plot === "timeline"
       ? timeline(drawing(page.runs, page.address).rows, (id) => told(page.runs.byId.get(id), page.runs.digits), colours)
@@ -66,7 +67,7 @@ export const overview = {
     return {
       rest: 3000,
       every: 60000,
-      touches: (event) => event.tag === page.address.tag && /^(experiment\.(finished|retested|demoted|confirmed|retracted)|best|tag|strategy)/.test(event.type),
+      touches: (event) => event.tag === page.address.tag && /^(distil|experiment\.(finished|retested|demoted|confirmed|retracted)|best|tag|strategy)/.test(event.type),
       async read() {
         const { tag } = page.address;
         const [night, summary, status] = await Promise.all([call("/api/report/night", { tag, changes: false }), call("/api/report/summary", { tag }), get("/api/lab/status")]);
@@ -76,6 +77,7 @@ export const overview = {
         sync(figures, cells(night, summary, page), ({ name }) => name, (cell) => figure(cell));
         sync(most, biggest(night), ({ experiment_id: id }) => id, (step) => h("span", {}, "What mattered most: ", h("a", { href: page.to({ view: "run", run: step.experiment_id }) }, step.description),
           " (", signed(step.gain, { digits: digitsOf(night.sigma), isKept: true }), ")"));
+        distilled.textContent = inWords(night.distilled);
         if (acts.dataset.state === String(isPaused)) return;
         acts.dataset.state = String(isPaused);
         const buttons = [pausing(page, night.tag, isPaused, () => page.view.source.now()), policyAction(page, night.tag)].filter(Boolean);
@@ -119,6 +121,15 @@ function cells(night, summary, page) {
 // The keep with the largest gain in the chain to the best, if one has a gain.
 function biggest({ chain }) {
   return chain.filter(({ gain }) => gain > 0).sort((one, other) => other.gain - one.gain).slice(0, 1);
+}
+
+// Which changes of a chain of keeps still matter.
+function inWords(one) {
+  if (!one) return "";
+  const stay = one.changes.filter(({ state }) => state !== "dropped").length;
+  return one.state === "done"
+    ? `Distilled: ${stay} of ${counted(one.changes.length, "change")} matter (${one.smallest}), ${counted(one.parts.length, "independent change")}.`
+    : `Distilling in ${one.into}: ${one.state}. ${one.reason}`;
 }
 
 function pausing(page, tag, paused, done) {
