@@ -7,7 +7,8 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TypeVar
 
 from pydantic import Field
 
@@ -36,13 +37,14 @@ from state.experiments import Experiments
 from state.facts import Spread
 from state.ids import Tag as TagName
 from state.policies import Policies
-from state.records import NO_CHANGE, ChainChange, Distillation, Experiment, Tag
+from state.records import NO_CHANGE, ChainChange, Distillation, Experiment
 from state.reports import NightFacts, Reports
 from state.seeds import unseeded
 from state.settings import Settings
 from state.tags import Tags
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 POLICY = {
     "keep_rule": "strict",
@@ -129,11 +131,8 @@ async def distilled(request: ReadDistilled, distilling: Distilling, children: Ch
         )
     one, patches = known[-1], list[str]()
     if one.parts:
-        tag, codes, clone = await _chain_code(one, distilling)
-        for part in one.parts:
-            moves = [_move(one, name, codes) for name in part]
-            patch = await recombined(clone, children, tag.base_commit or "", BASE, moves)
-            patches.append(text_of(_told(patch)) or "")
+        code = await _chain_code(one, distilling, children)
+        patches = [text_of(await code.patch(BASE, code.changes(part))) or "" for part in one.parts]
     shown = _shown(one)
     return Distilled(**dict(shown), commit_of=one.smallest if one.state == "done" else None, patches=patches)
 
@@ -215,36 +214,54 @@ async def _planned(night: NightFacts, nth: int, distilling: Distilling, children
             for step in steps
         ),
     )
-    _, codes, clone = await _chain_code(one, distilling)
-    if tag.base_commit is None or await lacks(clone, children, tag.base_commit):
+    code = await _chain_code(one, distilling, children)
+    if await lacks(code.clone, children, code.base):
         raise Invalid(
-            f"the lab's clone {clone} does not have the tag's base commit {tag.base_commit}",
+            f"the lab's clone {code.clone} does not have the tag's base commit {code.base}",
             hint="fetch it there: distilling takes the chain apart with git",
         )
-    moves = [_move(one, change.experiment_id, codes) for change in one.changes]
-    lines = _told(await lines_between(clone, children, tag.base_commit, moves))
+    pairs = code.changes([change.experiment_id for change in one.changes])
+    lines = _told(await lines_between(code.clone, children, code.base, pairs))
     changes = tuple(
         change.model_copy(update={"lines": count}) for change, count in zip(one.changes, lines, strict=True)
     )
     return one.model_copy(update={"changes": changes})
 
 
-Codes = Mapping[str | None, WholeCode]
-"""The code of each keep of a chain; that of None is the base commit."""
+@dataclass(frozen=True)
+class ChainCode:
+    """The code of a chain of keeps, and git in the lab's clone."""
+
+    above: Mapping[str, str | None]
+    """The keep that each one changed; None: the base commit."""
+    codes: Mapping[str | None, WholeCode]
+    """Of each keep; that of None is the base commit."""
+    base: str
+    clone: Path
+    children: Children
+
+    def changes(self, names: Sequence[str]) -> list[tuple[WholeCode, WholeCode]]:
+        """The codes before and after each keep's own change."""
+        return [(self.codes[self.above[name]], self.codes[name]) for name in names]
+
+    async def patch(self, onto: WholeCode, changes: Sequence[tuple[WholeCode, WholeCode]]) -> bytes:
+        """The patch of a code after changes. Raises Conflict: one does not apply. Unavailable: git is silent."""
+        return _told(await recombined(self.clone, self.children, self.base, onto, changes))
 
 
-async def _chain_code(one: Distillation, distilling: Distilling) -> tuple[Tag, Codes, Any]:
-    """The distilled tag, the code of its chain, and the lab's clone. Raises Invalid: no clone, or a lost patch."""
-    if distilling.settings.clone is None:
+async def _chain_code(one: Distillation, distilling: Distilling, children: Children) -> ChainCode:
+    """The code of a distilled chain. Raises Invalid: the lab has no clone, or a patch is lost."""
+    tag, clone = await distilling.tags.get(one.tag), distilling.settings.clone
+    if clone is None or tag.base_commit is None:
         raise Invalid(
-            "this lab has no clone of the project, and distilling takes the chain apart with git",
+            "this lab has no clone of the project with a base commit: distilling takes the chain apart with git",
             hint="start it with `up --repo`, or set NIGHTJAR_CLONE",
         )
-    tag = await distilling.tags.get(one.tag)
     keeps = await distilling.experiments.many([change.experiment_id for change in one.changes])
     codes: dict[str | None, WholeCode] = {None: BASE}
     codes.update(await _codes(keeps, distilling))
-    return tag, codes, distilling.settings.clone
+    above = {change.experiment_id: change.above for change in one.changes}
+    return ChainCode(above, codes, tag.base_commit, clone, children)
 
 
 async def _codes(found: Sequence[Experiment], distilling: Distilling) -> dict[str, WholeCode]:
@@ -261,12 +278,6 @@ async def _codes(found: Sequence[Experiment], distilling: Distilling) -> dict[st
             patch or NO_CHANGE, unseeded(e.config_delta) or {}, scripts or ("train.py",)
         )
     return codes
-
-
-def _move(one: Distillation, name: str, codes: Codes) -> tuple[WholeCode, WholeCode]:
-    """The codes before and after a keep's own change."""
-    change = next(each for each in one.changes if each.experiment_id == name)
-    return codes[change.above], codes[name]
 
 
 async def _go_on(one: Distillation, call: Call, distilling: Distilling, children: Children) -> Distillation:
@@ -359,12 +370,11 @@ async def _left_out(
     one: Distillation, change: ChainChange, call: Call, distilling: Distilling, children: Children
 ) -> Distillation:
     """Submit the smallest code without this change, if git can take it out."""
-    tag, codes, clone = await _chain_code(one, distilling)
-    found = await distilling.experiments.many([one.smallest or ""])
-    now = (await _codes(found, distilling))[one.smallest or ""]
-    before, after = _move(one, change.experiment_id, codes)
+    code = await _chain_code(one, distilling, children)
+    [now] = (await _codes(await distilling.experiments.many([one.smallest or ""]), distilling)).values()
+    [(before, after)] = code.changes([change.experiment_id])
     try:
-        patch = _told(await recombined(clone, children, tag.base_commit or "", now, [(after, before)]))
+        patch = await code.patch(now, [(after, before)])
     except Conflict:
         return left_out(one, change, None)
     if patch == now.patch:
@@ -375,12 +385,11 @@ async def _left_out(
 
 async def _parts(one: Distillation, distilling: Distilling, children: Children) -> list[list[str]]:
     """The changes that stay, by independent change."""
-    tag, codes, clone = await _chain_code(one, distilling)
+    code = await _chain_code(one, distilling, children)
 
     async def applies(names: Sequence[str]) -> bool:
-        moves = [_move(one, name, codes) for name in names]
         try:
-            _told(await recombined(clone, children, tag.base_commit or "", BASE, moves))
+            await code.patch(BASE, code.changes(names))
         except Conflict:
             return False
         return True
@@ -407,7 +416,7 @@ async def independent(
     return parts
 
 
-def _told(answer: Any) -> Any:
+def _told(answer: T | None) -> T:
     """What git answered. Raises Unavailable: nothing."""
     if answer is None:
         raise Unavailable(

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from functions.trust.rules.guarding import in_words
+from functions.trust.rules.guarding import broken_guard, in_words
 from state.errors import Invalid
-from state.policy import Guards, read_policy, validated
+from state.facts import Comparison, RunFacts, Spread
+from state.policy import Guards, Policy, read_policy, validated
+from state.records import Experiment, Tag
 from tests.functions.conftest import TagUnderTest
 from tests.labs import open_tag
 
@@ -181,3 +183,21 @@ def test_limits_of_guards_are_replaced_as_a_whole_and_nan_is_no_limit() -> None:
     assert in_words(read_policy(policy.model_dump_json()).guards, "maximize") == in_words(
         Guards(at_most={"ms": 20}, peak_vram_mb=100), "minimize"
     )
+
+
+@pytest.mark.parametrize(
+    "guards",
+    [Guards(peak_vram_mb=1e9), Guards(at_least={"peak_vram_mb": -1e9}), Guards(slices=("peak_vram_mb",))],
+)
+def test_nan_passes_no_guard(guards: Guards) -> None:
+    idea = {"hypothesis": "", "description": "", "category": "other", "commit_sha": "", "diff_summary": ""}
+    e = Experiment(experiment_id="t-1", tag="t", number=1, status="running", registered_at=0.0, **idea)
+    best = e.model_copy(update={"metrics": {"peak_vram_mb": 1.0}})
+    tag, policy = Tag(name="t", branch="t", created_at=0.0), Policy(guards=guards)
+    run = RunFacts(0.0, e, None, None, None, tag, policy, 1, 0, None)
+    beside = Comparison(None, None, "", Spread(), guarded=((best,),))
+
+    assert broken_guard(1.0, {"peak_vram_mb": 2.0e-9}, run, beside) is None
+    found = broken_guard(1.0, {"peak_vram_mb": math.nan}, run, beside)
+    assert found is not None
+    assert (found.guard, "nan" in found.reason) == ("peak_vram_mb", True)
