@@ -39,13 +39,15 @@ class Distillations(Store):
                 stored = after.model_copy(update={"decided_at": now})
             change.hset(key, {after.into: stored.model_dump_json()})
             if before is None or after.state != before.state:
-                kind = "distil.begun" if before is None else "distil.decided"
                 told = stored.model_dump(
                     include={"into", "best", "state", "reason", "smallest", "most_runs", "loss"}
                 )
                 kept = sum(change.stays for change in stored.changes)
                 data = told | {"changes": len(stored.changes), "kept": kept, "runs": stored.runs}
-                change.emit(kind, after.tag, after.into, data)
+                if before is None:
+                    change.emit("distil.begun", after.tag, after.into, data)
+                else:
+                    change.emit("distil.decided", after.tag, after.into, data)
             return True
 
         return await self.change(decide)

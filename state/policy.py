@@ -213,6 +213,9 @@ class Guards(PolicyGroup):
         return self
 
 
+NO_GUARDS = Guards()
+
+
 class Duplicates(PolicyGroup):
     """How often a swarm runs one config."""
 

@@ -32,7 +32,7 @@ from functions.trust.rules.distilling import (
 )
 from functions.trust.rules.noise import near_margin, noise_of
 from state.distillations import Distillations
-from state.errors import Conflict, Invalid, NotFound, Unavailable
+from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments
 from state.facts import Spread
 from state.ids import Tag as TagName
@@ -113,7 +113,9 @@ class ReadDistilled(Request):
     tag: TagName
 
 
-class Distilled(DistillationShown):
+class Distilled(Response):
+    distillation: Distillation | None
+    """The newest one; null: there is none."""
     commit_of: str | None
     """The experiment whose code is the smallest patch; null: it is not known yet."""
     patches: list[str]
@@ -123,18 +125,14 @@ class Distilled(DistillationShown):
 @function("trust::distilled", role="viewer", costly=True)
 async def distilled(request: ReadDistilled, distilling: Distilling, children: Children) -> Distilled:
     """The newest distillation of a tag, with a patch for each independent change."""
+    await distilling.tags.get(request.tag)  # NotFound, if there is none
     known = await distilling.distillations.all(request.tag)
-    if not known:
-        raise NotFound(
-            f"{request.tag!r} was never distilled",
-            hint=f"an operator begins it: nightjar distil {request.tag}",
-        )
-    one, patches = known[-1], list[str]()
-    if one.parts:
+    one, patches = known[-1] if known else None, list[str]()
+    if one is not None and one.parts:
         code = await _chain_code(one, distilling, children)
         patches = [text_of(await code.patch(BASE, code.changes(part))) or "" for part in one.parts]
-    shown = _shown(one)
-    return Distilled(**dict(shown), commit_of=one.smallest if one.state == "done" else None, patches=patches)
+    smallest = one.smallest if one is not None and one.state == "done" else None
+    return Distilled(distillation=one, commit_of=smallest, patches=patches)
 
 
 class FollowDistilling(Command):

@@ -33,7 +33,7 @@ def command(http: LabHttp, experiment: str, distilled: bool, branch: str | None,
     """
     small = http.ask("POST", "/api/trust/distilled", {"tag": experiment}) if distilled else None
     if small is not None and small["commit_of"] is None:
-        state = small["distillation"]["state"]
+        state = small["distillation"]["state"] if small["distillation"] else "not begun"
         raise Conflict(f"the distillation of {experiment} is {state}", hint=f"nightjar distil {experiment}")
     found = http.ask("GET", path_of(small["commit_of"] if small else experiment))
     run = found["experiment"]

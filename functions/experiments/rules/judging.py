@@ -49,6 +49,7 @@ from functions.trust.rules.retests import next_seed, own_noise
 from state.codes import code_of, noise_entry
 from state.decisions import Ending, GpuCrashes, Repeat
 from state.facts import NOTHING, Comparison, RunFacts
+from state.policy import NO_GUARDS
 from state.records import (
     RETESTED,
     Best,
@@ -225,7 +226,9 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         return _invalid(report, run, under)
     if (why := _overrun(report, run, beside)) is not None:
         return _uncounted({"over_budget": True, "reason": why, "hint": HINT}, report, run, under, beside)
-    if (broken := broken_guard(report.value, report.measured, run, beside)) is not None:
+    if run.policy.guards != NO_GUARDS and (
+        broken := broken_guard(report.value, report.measured, run, beside)
+    ):
         return _uncounted({**vars(broken), "hint": GUARD_HINT}, report, run, under, beside)
     e, tag, policy, best = run.experiment, run.tag, run.policy, beside.best
     weighed = _weigh(report.value, run, under, beside)

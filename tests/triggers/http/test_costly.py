@@ -28,6 +28,8 @@ def test_what_takes_seconds_is_declared_costly() -> None:
         "report::progress",
         "report::tsv",
         "trace::audit",
+        "trust::distil",
+        "trust::distilled",
     }
 
 
