@@ -52,15 +52,16 @@ class GpuState(Record):
     scripts: list[str] = ["train.py"]
     """Files that its train command may run: the first that exists has its constants set. Empty: not known."""
     labels: dict[str, str] = {}
+    transport: Transport = "redis"
+    """Source of its worker's runs: a queue of RQ, or pool::next."""
     owner: str | None = None
     """Owner of the token that registered it; None: the lab's own worker."""
 
     @property
     def is_confined(self) -> bool:
         """A slot of the lab's own whose runs touch only their own files: a hidden split stays hidden there."""
-        return (
-            self.owner is None and not self.of_agent and self.labels.get("isolation") in ("landlock", "bwrap")
-        )
+        is_own = self.owner is None and not self.of_agent and self.transport == "redis"
+        return is_own and self.labels.get("isolation") in ("landlock", "bwrap")
 
 
 class Gpu(GpuState):
@@ -71,8 +72,6 @@ class Gpu(GpuState):
     uuid: str | None = None
     host: str | None = None
     boot_id: str | None = None
-    transport: Transport = "redis"
-    """Source of its worker's runs: a queue of RQ, or pool::next."""
     offline: bool = False
     """No heartbeat came for too long."""
     unproven: bool = False

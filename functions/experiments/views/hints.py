@@ -171,10 +171,9 @@ def standstill(
 
 def _unfit(gpu: GpuState) -> str:
     """A GPU that may not run what has a hidden split, and why."""
-    whose = (
-        f"{gpu.owner}'s" if gpu.owner is not None else f"isolation {gpu.labels.get('isolation', 'unknown')}"
-    )
-    return f"{gpu.gpu_id} is {whose}" if gpu.owner is not None else f"{gpu.gpu_id} has {whose}"
+    if gpu.owner is not None or gpu.transport == "http":
+        return f"{gpu.gpu_id} is a worker's by URL"
+    return f"{gpu.gpu_id} has isolation {gpu.labels.get('isolation', 'unknown')}"
 
 
 def _out_because(gpu: GpuState, now: float, stale_s: float) -> str:

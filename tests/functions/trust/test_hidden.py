@@ -260,6 +260,10 @@ async def test_such_a_tag_waits_for_a_confined_slot_of_the_lab_s_own(tag: TagUnd
     await add_gpu(tag.client, "far:gpu0", labels={"isolation": "bwrap"}, transport="http")
     tag.client.headers.update(root)
 
+    await add_gpu(
+        tag.client, "op:gpu0", labels={"isolation": "bwrap"}, transport="http"
+    )  # an operator's token
+
     name = await tag.submit()
 
     assert (await tag.told("/api/pool/dispatch"))["leased"] == []
