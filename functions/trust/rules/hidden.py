@@ -52,63 +52,49 @@ class HiddenRuns:
 
     def mean(self, code: str | None) -> Mean | None:
         found = self.codes.get(code or "")
-        repeats = found and _folded(found.runs, self.sums.without(found.part))
-        return Mean(repeats.mean, repeats.runs) if repeats else None
+        return Mean(found.repeats.mean, found.repeats.runs) if found else None
 
     def with_run(self, code: str, name: str, value: float) -> HiddenRuns:
         """With the number of one more run. A run that is there already stays as it is."""
-        runs = self._runs(code)
-        runs.setdefault(name, value)
-        return self._with(code, runs)
+        before = self.codes.get(code)
+        if before is not None and name in before.runs:
+            return self
+        own = before.repeats if before else None
+        after, learned = run_again(own, value, self.sums.without(own))
+        kept = _CodeRuns({**(before.runs if before else {}), name: value}, after)
+        return HiddenRuns(self.sums.with_(learned), {**self.codes, code: kept}, self.baseline)
 
     def without(self, code: str, names: Collection[str]) -> HiddenRuns:
         """Without these runs of a code."""
-        return self._with(code, {name: v for name, v in self._runs(code).items() if name not in names})
+        before = self.codes[code]
+        others = {name: runs for name, runs in self.codes.items() if name != code}
+        left = HiddenRuns(self.sums.without(before.repeats), others, self.baseline)
+        for name, value in before.runs.items():
+            left = left if name in names else left.with_run(code, name, value)
+        return left
 
     def fields(self, *codes: str) -> dict[str, str]:
         """Fields to store after a change of these codes. An empty text: the field goes."""
-        texts = {code: _written(self.codes[code]) if self._runs(code) else "" for code in codes}
+        texts = {code: _written(self.codes[code]) if code in self.codes else "" for code in codes}
         return {"df": str(self.sums.df), "squares": repr(self.sums.squares), **texts}
-
-    def _runs(self, code: str) -> dict[str, float]:
-        return dict(self.codes[code].runs) if code in self.codes else {}
-
-    def _with(self, code: str, runs: Mapping[str, float]) -> HiddenRuns:
-        before = self.codes.get(code)
-        others = self.sums.without(before.part if before else None)
-        after = _folded(runs, others) or Repeats(0, 0.0, 0.0)
-        kept = _CodeRuns(runs, after.df, after.pooled)
-        return HiddenRuns(
-            others.with_(Sums(after.df, after.pooled)), {**self.codes, code: kept}, self.baseline
-        )
 
 
 @dataclass(frozen=True)
 class _CodeRuns:
     runs: Mapping[str, float]
     """Number of each run of the code, by its id, in the order in which they came."""
-    df: int
-    squares: float
-
-    @property
-    def part(self) -> Repeats:
-        """Its part of the noise."""
-        return Repeats(len(self.runs), 0.0, 0.0, self.df, self.squares)
-
-
-def _folded(runs: Mapping[str, float], others: Sums) -> Repeats | None:
-    found: Repeats | None = None
-    for value in runs.values():
-        found, _ = run_again(found, value, others)
-    return found
+    repeats: Repeats
+    """Their summary."""
 
 
 def _parsed(text: str) -> _CodeRuns:
-    return _CodeRuns(**json.loads(text))
+    kept = json.loads(text)
+    return _CodeRuns(kept["runs"], Repeats(*kept["repeats"]))
 
 
 def _written(kept: _CodeRuns) -> str:
-    return json.dumps(vars(kept), allow_nan=False)
+    whole = {"runs": kept.runs, "repeats": [*vars(kept.repeats).values()]}
+    return json.dumps(whole, allow_nan=False)
 
 
 def is_behind(candidate: Mean | None, incumbent: Mean, direction: Direction) -> bool:
