@@ -372,7 +372,8 @@ class EndingStore(ExperimentReader):
         if e.status == "queued":
             change.zrem(keys.queue(e.pinned_gpu), name)
             change.zrem(keys.parked(e.tag, e.pinned_gpu), name)
-        change.zrem(keys("starting"), name)
+        if e.attempt > 0:
+            change.zrem(keys("starting"), name)
         change.zrem(keys("open"), name)
         held = [field for field in ("reserved_gpu_seconds", "queue_round") if getattr(e, field) is not None]
         change.hdel(keys.experiment(name), *held)

@@ -45,19 +45,29 @@ class LoopTurns:
     """Turns of the event loop. After one long piece of work all other tasks run before the next."""
 
     def __init__(self) -> None:
-        self._one = asyncio.Lock()
+        self._others: asyncio.Event | None = None
+        """Set once all other tasks have run after long work; None: nothing was long."""
 
     async def do(self, work: Callable[[], T], size: Callable[[T], int]) -> T:
         """What `work` makes. It is long if its size is over `LONG` bytes, or if it fails."""
-        async with self._one:
-            try:
-                made = work()
-            except Exception:
-                await asyncio.sleep(0)
-                raise
-            if size(made) > LONG:
-                await asyncio.sleep(0)
-            return made
+        while self._others is not None:
+            await self._others.wait()
+        try:
+            made = work()
+        except Exception:
+            await self._let_others_run()
+            raise
+        if size(made) > LONG:
+            await self._let_others_run()
+        return made
+
+    async def _let_others_run(self) -> None:
+        self._others = have_run = asyncio.Event()
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._others = None
+            have_run.set()
 
 
 async def asked(declared: Function[Any, Any], door: Http, exchange: Exchange, turns: LoopTurns) -> Request:
