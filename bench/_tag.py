@@ -205,7 +205,8 @@ class KeepingTag:
                 self.largest_gain = max(self.tried[name].gain, self.largest_gain or 0.0) or None
                 self.best = stands(best, name, self.direction)
                 if (further := self.trial(name).further) is not None:
-                    self.best = revalued(self.best, name, score(further, self.direction), self.direction)
+                    self.tried[name].value = score(further, self.direction)
+                    self.best = revalued(self.best, name, self.tried[name].value, self.direction)
                 gone = best.chain[: len(best.chain) - len(self.best.chain) + 1]
                 self.judged += [(o.experiment_id, u.experiment_id) for u, o in pairwise(gone)]
             case Demote(name):
