@@ -30,8 +30,10 @@ PENDING_READ = 256
 PAGE = 256
 """Events of a page."""
 PAGES_KEPT = 16
+BURST = 8
+"""Events of a page from which more are likely to follow at once."""
 GATHERED_S = 0.05
-"""Seconds between two pages that are not full: a burst is one page. A single event waits for nothing."""
+"""Seconds after such a page, unless it was full, until the next one is read. A single event waits for nothing."""
 FOLLOWED_S = 1.0
 """Seconds for which a page waits in Redis for its first event."""
 PASSING_S = 0.1
@@ -273,7 +275,7 @@ class EventPages:
     async def _read(self, entry_id: str) -> list[Event]:
         await asyncio.sleep(self._next_at - time.monotonic())
         page = await self._stream.follow(entry_id, FOLLOWED_S, PAGE)
-        if page and len(page) < PAGE:
+        if BURST <= len(page) < PAGE:
             self._next_at = time.monotonic() + GATHERED_S
         return page
 

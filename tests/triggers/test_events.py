@@ -627,19 +627,20 @@ async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(proce
     assert [f.n for f in ears.heard] == [0, 1, 2]
 
 
-async def test_only_events_that_follow_each_other_closely_wait_for_a_page(
+async def test_only_what_follows_a_burst_waits_for_its_page(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state.stream.GATHERED_S", 3600.0)
-    monkeypatch.setattr("state.stream.PAGE", 2)
-    ids = [await emit(process, "experiment.submitted", n=n) for n in range(4)]
+    for name, value in {"GATHERED_S": 3600.0, "BURST": 2, "PAGE": 3}.items():
+        monkeypatch.setattr(f"state.stream.{name}", value)
+    ids = [await emit(process, "experiment.submitted", n=n) for n in range(6)]
     pages = EventPages(process.stream)
     try:
-        full = await pages.after("0", 30.0)
-        single = await pages.after(ids[2], 30.0)
+        single = await pages.after(ids[4], 30.0)
+        full = await pages.after(ids[2], 30.0)
+        burst = await pages.after(ids[3], 30.0)
 
-        assert [[e.id for e in page] for page in (full, single)] == [ids[:2], ids[3:]]
-        assert await pages.after(full[-1].id, 0.1) == [], "a page begins right after one that was not full"
+        assert [[e.id for e in page] for page in (single, full, burst)] == [ids[5:], ids[3:], ids[4:]]
+        assert await pages.after(ids[1], 0.1) == [], "a page is read right after a burst"
     finally:
         await pages.close()
 
