@@ -8,8 +8,8 @@ a run, drawn evenly between the two ends. Noise is normal. It is as well known a
 (`functions/trust/rules/distilling.py`) decides; only the runs are simulated. A chain is a hit if 7 or more of the 8
 are dropped, 11 or more of the 12 stay, and at most 40 runs are taken.
 
-The branches of the first chains are made by git in a real repository, where some keeps change the line below that of
-the keep before them. Each branch has to apply to the base commit alone, and together they hold every keep that stays.
+Git makes the branches of the first chains in a real repository. Some keeps there change the line below that of the
+keep before. Each branch has to apply to the base commit alone, and together they hold every keep that stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One connection to Redis that all calls of a process share, and one that hears what is published.
+"""One connection to Redis for all calls of a process, and one that hears its events.
 
 Commands of one turn of the event loop go out in one write. Replies return in the same order. redis-py opens and
 secures the connection, hiredis reads it. redis-py's asyncio client would take a connection for each call. That costs

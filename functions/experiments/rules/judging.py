@@ -79,7 +79,7 @@ class ResultReport(NamedTuple):
     """Training time, as its worker measured it."""
     score: Score = "reported"
     reported: float | None = None
-    """What train.py printed, where the value is trusted."""
+    """Value printed by train.py if `value` is trusted."""
 
 
 @dataclass(frozen=True)
