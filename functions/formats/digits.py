@@ -9,8 +9,8 @@ DECIMALS = 6
 
 
 def figure(value: float, sigma: float | None) -> str:
-    """A value in a sentence: with the digits of the noise, or with six significant ones while it is not known."""
-    return f"{value:.6g}" if sigma is None else f"{value:.{decimals(sigma)}f}"
+    """A value in a sentence: with the digits of the noise, or with six significant ones while there is none."""
+    return f"{value:.{decimals(sigma)}f}" if sigma else f"{value:.6g}"
 
 
 def decimals(sigma: float | None) -> int:
