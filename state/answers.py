@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from state.change import Change
+from state.client import Lab
 from state.errors import Unavailable
 from state.quota import counting, current, enforced
 from state.store import Store
@@ -17,6 +18,7 @@ from state.store import Store
 ANSWER_TTL_S = 24 * 3600
 IN_FLIGHT_TTL_S = 10
 """Seconds after which a silent process has lost its request: a repeated one is executed."""
+ASK_AGAIN_S = 0.1
 ENTRY_BYTES = 200
 """An answer counts as so many bytes more than it has."""
 
@@ -29,6 +31,10 @@ class StoredAnswer:
 
 class Answers(Store):
     """Idempotency keys of the HTTP door."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab)
+        self._freeing = set[asyncio.Task[None]]()
 
     def _key(self, function: str, given: str) -> str:
         return self._lab.keys("answers", hashlib.sha256(f"{function}|{given}".encode()).hexdigest())
@@ -73,3 +79,21 @@ class Answers(Store):
     async def forget(self, function: str, given: str) -> None:
         """Nothing was done: the key is free again."""
         await self._lab.command("DEL", self._key(function, given))
+
+    def forget_once_known(self, function: str, given: str) -> None:
+        """Free the key as soon as Redis answers us: by then a call whose reply was lost is done or never will be.
+
+        Its connection was closed with it. Redis reads what came on that before it reads what comes on the next one.
+        We give up before the claim ends by itself, because it could then be another request's.
+        """
+        task = asyncio.create_task(self._forget_in_time(function, given))
+        self._freeing.add(task)
+        task.add_done_callback(self._freeing.discard)
+
+    async def _forget_in_time(self, function: str, given: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IN_FLIGHT_TTL_S / 2):
+                while True:
+                    with suppress(Unavailable):
+                        return await self.forget(function, given)
+                    await asyncio.sleep(ASK_AGAIN_S)

@@ -215,7 +215,9 @@ async def _once(
         answer = _written(await process.invoker.call(declared.name, request, call))
     except BaseException as problem:
         if isinstance(problem, Unavailable) and not problem.nothing_done:
-            raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
+            # what Redis did not answer may have happened: the functions' own idempotence tells a repeated request
+            process.answers.forget_once_known(declared.name, given)
+            raise
         with suppress(Unavailable):
             await process.answers.forget(declared.name, given)
         raise
