@@ -33,6 +33,7 @@ from state.records import (
     Record,
     Result,
     RunRow,
+    Seeds,
     Selection,
     Sketch,
     Status,
@@ -149,6 +150,9 @@ class NightFacts:
     policy: Policy
     noise: Spread
     """On the tag's main class of GPU."""
+    seeds: Seeds
+    tested: Sequence[int]
+    """Numbers of the experiments that were kept once or ran again, in their order."""
     recent: Sequence[Result]
     """The last that finished, the newest first."""
     categories: Mapping[str, tuple[int, int]]
@@ -261,6 +265,8 @@ class Reports(Store):
                 "tag": ("HGETALL", keys.tag(tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "best": runs_of_best(self._lab, tag),
+                "best_of": ("HGETALL", keys.best(tag)),
+                "ran_again": ("ZRANGE", keys("retests", tag), 0, -1),
                 "keeps": self._listed(KeepRecord, keys.status(tag, "keep", "")[0], KEEPS_READ),
                 "recent": self._listed(Result, keys("finished", tag), RECENT_READ),
                 "noise": main_spread(self._lab, tag),
@@ -284,15 +290,20 @@ class Reports(Store):
         )
         of_tag = tag_in(found["tag"], tag)
         best = runs_of(found["best"]) if found["best"] else None
+        best_of = Best.found(found["best_of"])
+        keeps, demoted = read_as(KeepRecord, found["keeps"]), values(found["demoted"])
+        tested = {int(number) for number in _numbers(tag, [*demoted, *found["ran_again"]])}
         return NightFacts(
             tag=of_tag,
             best=best,
-            keeps=read_as(KeepRecord, found["keeps"]),
-            demoted=len(values(found["demoted"])),
+            keeps=keeps,
+            demoted=len(demoted),
             failures=[e for status in failed for e in read_as(FailureRecord, found[status])],
             recent=read_as(Result, found["recent"]),
             policy=read_policy(found["policy"]),
             noise=spread_of(found["noise"]),
+            seeds=best_of.seeds if best_of else Seeds(),
+            tested=sorted(tested | {keep.number for keep in keeps}),
             categories=categories_of(found["categories"]),
             limits=[AgentLimit.model_validate_json(text) for text in found["limits"]],
             certificates=[Certificate.model_validate_json(text) for text in found["certificates"]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,7 +15,9 @@ from functions.formats.digits import decimals, figure
 from functions.formats.metrics_block import deciding_line
 from functions.kernel.contract import CATEGORIES
 from functions.search.rules.suggestions import short
-from functions.trust.rules.noise import noise_of
+from functions.trust.rules.discoveries import RATE, discoveries
+from functions.trust.rules.noise import Noise, noise_of
+from functions.trust.rules.retests import own_noise
 from state.facts import Runs
 from state.records import (
     Certificate,
@@ -127,6 +129,11 @@ class NightView(BaseModel):
     """When the newest keep except the baseline finished."""
     chain: list[StepView]
     """From the first keep to the best."""
+    holds: list[str] | None
+    """Keeps of the chain that hold at a false discovery rate of 10 %, whenever one looks. Each is better than the one
+    before it, and the first than `baseline`, else than the first keep. None: a swarm, or the noise is not known."""
+    holds_said: str
+    """The same as a sentence; empty where there is nothing to say."""
     failures: list[FailureView]
     """Among the newest 50 of each status, the most frequent first."""
     near_misses: list[dict[str, Any]]
@@ -167,6 +174,9 @@ def night_view(
     chain = [
         _step(step, its, changes.get(step.keep.experiment_id)) for step, its in zip(steps, gains, strict=True)
     ]
+    sure = own_noise(noise, facts.seeds)
+    later = [step.keep for step in steps if not step.keep.baseline and step.keep.experiment_id != begin]
+    holds = _holds(begin, later, facts.tested, gain, sure) if begin and sure else None
     return NightView(
         tag=tag.name,
         metric="delta_bpb" if by_delta else tag.metric,
@@ -193,6 +203,8 @@ def night_view(
         runs_an_hour=_pace(facts.recent),
         last_keep_at=_last_keep(facts.keeps),
         chain=chain,
+        holds=holds,
+        holds_said=_holds_said(holds, begin, later) if begin and holds is not None else "",
         failures=_failures(facts.failures),
         near_misses=[sketch_view(e) for e in near],
         categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
@@ -255,6 +267,34 @@ def _begin(tag: Tag, steps: Sequence[ChainStep], runs: Mapping[str, Runs[OneRun]
     if baseline is not None and baseline.experiment.status == "keep":
         return tag.baseline_id
     return steps[0].keep.experiment_id if steps else None
+
+
+def _holds(
+    begin: str,
+    later: Sequence[KeepRecord],
+    tested: Sequence[int],
+    gain: Callable[[str, str], Gain | None],
+    noise: Noise,
+) -> list[str]:
+    """The keeps after `begin` that hold. `tested` are the numbers of all that were kept once or ran again."""
+    first = int(begin.rpartition("-")[2])
+    places = {number: place for place, number in enumerate((n for n in tested if n != first), 1)}
+    return discoveries(begin, [(e.experiment_id, places[e.number]) for e in later], gain, noise)
+
+
+def _holds_said(holds: Sequence[str], begin: str, later: Sequence[KeepRecord]) -> str:
+    """A sentence on the keeps that hold, and what shows it for the best; empty without a keep."""
+    if not later:
+        return ""
+    rate, best, newest = f"At a false discovery rate of {100 * RATE:.0f} %", later[-1].experiment_id, begin
+    of = f"{len(later)} keep{'s' if len(later) > 1 else ''}"
+    told = f"{rate}, none of {of} holds yet."
+    if holds:
+        newest, verb = holds[-1], "hold" if len(holds) > 1 else "holds"
+        chain = " Each is better than the one before it" if len(holds) > 1 else " It is better"
+        first = f", and {holds[0]} than {begin}." if len(holds) > 1 else f" than {begin}."
+        told = f"{rate}, {len(holds)} of {of} {verb}, whenever you look: {', '.join(holds)}.{chain}{first}"
+    return told if newest == best else f"{told} Retests of {best} and {newest} can show it for the best."
 
 
 def _counts(tag: Tag, demoted: int) -> str:
@@ -394,6 +434,8 @@ def _chain(night: NightView) -> Iterator[str]:
         above = step.above or ("its baseline" if night.by_delta else "base commit")
         yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
     yield f"\nA gain above zero is better, {OF_SWARM if night.by_delta else OF_AGENTS}\n"
+    if night.holds_said:
+        yield f"{night.holds_said}\n"
 
 
 def _certificates(night: NightView) -> Iterator[str]:

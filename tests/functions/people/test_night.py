@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from functions.experiments.rules.gains import chain
+from functions.experiments.rules.gains import Gain, chain
 from functions.people.views.nights import code
+from functions.trust.rules.discoveries import discoveries
+from functions.trust.rules.noise import Noise
 from state.records import KeepRecord
 from tests.labs import crashed, open_tag, told, tried
 
@@ -65,6 +67,69 @@ async def test_values_and_gains_have_the_digits_that_the_noise_allows(client: ht
 
     assert night["headline"].startswith("1.000 -> 0.900 (one run); 0.900 (claimed: mean of 2 more runs")
     assert "| mar11-1 | base commit | 1.000 |" in night["markdown"]
+
+
+async def again(client: httpx.AsyncClient, name: str, *values: float) -> None:
+    """Run an experiment again, with these values."""
+    for value in values:
+        begun = await told(client, "/api/experiment/retest", experiment_id=name, train=False)
+        await told(client, "/api/experiment/complete", experiment_id=begun["retest_id"], val_bpb=value)
+
+
+async def test_the_keeps_that_hold_at_a_false_discovery_rate_are_told(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, description="baseline")
+    await tried(client, 0.9, description="wider")
+    unknown = await told(client, "/api/report/night", tag="mar11")
+    await again(client, "mar11-1", 1.002, 0.999, 1.001)
+    before = await told(client, "/api/report/night", tag="mar11")
+    await again(client, "mar11-2", 0.901, 0.902, 0.899)
+    first = await told(client, "/api/report/night", tag="mar11")
+    await tried(client, 0.8, description="deeper")
+    waiting = await told(client, "/api/report/night", tag="mar11")
+    await again(client, "mar11-3", 0.801, 0.802, 0.799)
+
+    night = await told(client, "/api/report/night", tag="mar11")
+
+    assert (unknown["holds"], unknown["holds_said"]) == (None, "")
+    assert before["holds"] == []
+    assert before["holds_said"] == (
+        "At a false discovery rate of 10 %, none of 1 keep holds yet."
+        " Retests of mar11-2 and mar11-1 can show it for the best."
+    )
+    assert first["holds_said"] == (
+        "At a false discovery rate of 10 %, 1 of 1 keep holds, whenever you look: mar11-2."
+        " It is better than mar11-1."
+    )
+    assert waiting["holds"] == ["mar11-2"]
+    assert waiting["holds_said"].endswith("Retests of mar11-3 and mar11-2 can show it for the best.")
+    assert night["holds"] == ["mar11-2", "mar11-3"]
+    assert night["holds_said"] == (
+        "At a false discovery rate of 10 %, 2 of 2 keeps hold, whenever you look: mar11-2, mar11-3."
+        " Each is better than the one before it, and mar11-2 than mar11-1."
+    )
+    assert night["holds_said"] in night["markdown"]
+
+
+async def test_discards_that_ran_again_raise_the_evidence_that_a_later_keep_needs(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, description="baseline")
+    await again(client, "mar11-1", 1.04, 0.97, 1.01)
+    for _ in range(12):
+        name = (await tried(client, 1.1))["experiment_id"]
+        await again(client, name, 1.14)
+    kept = (await tried(client, 0.905))["experiment_id"]
+    await again(client, kept, 0.935, 0.875, 0.905)
+
+    night = await told(client, "/api/report/night", tag="mar11")
+
+    gain = Gain(night["first"], night["last"], night["gain"], night["gain_runs"])
+    noise = Noise(night["sigma"], 3 + 12 + 3)
+    assert discoveries("mar11-1", [(kept, 1)], lambda *_: gain, noise) == [kept]
+    assert discoveries("mar11-1", [(kept, 13)], lambda *_: gain, noise) == []
+    assert night["holds"] == []
 
 
 async def test_failures_are_told_by_kind_with_the_newest_and_its_cause(client: httpx.AsyncClient) -> None:

@@ -19,6 +19,7 @@ export const overview = {
   open(place, page) {
     const figures = h("dl", { class: "figures" });
     const most = h("p", { class: "headline" });
+    const holds = h("p", { class: "dim", id: "holds" });
     const distilled = h("p", { class: "dim", id: "distilled" });
     const note = h("p", { class: "dim note", role: "status" });
     const plot = h("div", { class: "plot" });
@@ -30,7 +31,7 @@ export const overview = {
     const runs = panel("Runs", filter, plot, marks);
     runs.firstChild.append(note, axes);
     const varied = constants(page);
-    place.append(figures, most, distilled, runs, acts, varied.element);
+    place.append(figures, most, holds, distilled, runs, acts, varied.element);
 
     const drawn = chart(plot, (colours, zoomed) => (page.address.plot === "timeline"
       ? timeline(drawing(page.runs, page.address).rows, (id) => told(page.runs.byId.get(id), page.runs.digits), colours)
@@ -77,6 +78,7 @@ export const overview = {
         sync(figures, cells(night, summary, page), ({ name }) => name, (cell) => figure(cell));
         sync(most, biggest(night), ({ experiment_id: id }) => id, (step) => h("span", {}, "What mattered most: ", h("a", { href: page.to({ view: "run", run: step.experiment_id }) }, step.description),
           " (", signed(step.gain, { digits: digitsOf(night.sigma), isKept: true }), ")"));
+        holds.textContent = night.holds_said;
         distilled.textContent = inWords(night.distilled);
         if (acts.dataset.state === String(isPaused)) return;
         acts.dataset.state = String(isPaused);
