@@ -11,13 +11,26 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, certify, distil, earlystop, earlystop_swarm, hidden, search, transitions
+from bench import beliefs_swarm, certify, distil, earlystop, earlystop_swarm, fdr, hidden, search, transitions
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, planted, searched
 from bench._swarm_night import POLICY
 from bench._users import LoopHolds, came_too_late
 from bench.chaos import StreamEvent, taken_out
-from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, KeepingNight, RuleFigures, simulate
+from bench.keeps import (
+    AGAIN,
+    ALONE,
+    FALSE,
+    GAIN,
+    KEPT,
+    OVER,
+    PAIRED,
+    KeepingNight,
+    Rule,
+    RuleFigures,
+    simulate,
+)
+from bench.keeps import lived as keeps_lived
 from functions.trust.rules.sequential import decided
 
 NIGHTS = 40
@@ -52,6 +65,26 @@ def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: flo
 
     assert greedy.mean(FALSE)[0] == greedy.mean(KEPT)[0] > 4
     assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
+
+
+@pytest.mark.parametrize(("sigma", "least"), [(0.0006, 0.85), (0.0012, 0.8)])
+def test_what_holds_of_a_night_gains_almost_what_greedy_keeping_gains_and_is_seldom_false(
+    sigma: float, least: float
+) -> None:
+    nights = [fdr.longer(KeepingNight.drawn(seed, PAIRED, False), seed, PAIRED) for seed in range(12)]
+    found = [fdr.stated(fdr.Stating(last=16), night, sigma).outcome() for night in nights]
+    greedy = [keeps_lived(Rule("strict"), night, sigma)[GAIN] for night in nights]
+
+    assert sum(night[fdr.WORST] for night in found) / len(found) <= 0.1
+    assert sum(night[fdr.NEWEST] for night in found) >= least * sum(greedy)
+
+
+@pytest.mark.parametrize("paired", [0.0, PAIRED])
+def test_of_the_same_code_almost_nothing_ever_holds(paired: float) -> None:
+    nights = [fdr.longer(KeepingNight.drawn(seed, paired, True), seed, paired) for seed in range(20)]
+    labs = [fdr.stated(fdr.Stating(last=32), night, 0.0006) for night in nights]
+
+    assert sum(lab.worst for lab in labs) <= 2
 
 
 def test_a_hidden_split_refuses_the_best_of_many_changes_without_an_effect_and_keeps_honest_gains() -> None:
