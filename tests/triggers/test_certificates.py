@@ -40,6 +40,21 @@ def test_verify_py_is_short_and_imports_only_the_standard_library() -> None:
     assert modules <= sys.stdlib_module_names
 
 
+def test_a_stranger_verifies_it_with_his_own_clone_and_no_package(tmp_path: Path) -> None:
+    folder, clone = tmp_path / "certificate", Path(verify.__file__).parents[2]
+    written = write(folder, made_up_lab, "m-2")
+    (folder / "verify.py").write_text("print('certified')")
+
+    def verified(folder: Path) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-S", clone / "triggers/certificates/verify.py", folder]
+        environment = {"PYTHONPATH": str(clone), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+    assert "manifest.json does not fit" in verified(folder).stderr
+    (folder / "verify.py").write_text(verifier())
+    assert verified(folder).stdout == f"{written}\n"
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [

@@ -1,7 +1,7 @@
-"""Verifies this folder, a certificate of Nightjar: `python3 -I verify.py`. It needs the standard library alone.
+"""Verifies a certificate of Nightjar: `python3 -I verify.py [FOLDER]`; its own folder if none is named.
 
 It refuses any byte that was changed, is missing or was added, reads the values of the runs from their logs, and
-computes the verdict again. It cannot tell whether the lab that wrote the logs was honest. Take verify.py from
+computes the verdict again. It needs the standard library alone. It cannot tell whether the lab that wrote the logs was honest. Take verify.py from
 Nightjar's repository, and compare the hash that it prints with the one that the author published.
 """
 
@@ -86,4 +86,4 @@ def verify(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    print(verify(Path(__file__).resolve().parent))
+    print(verify(Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).resolve().parent))
