@@ -164,19 +164,6 @@ def false_keeps(rng: np.random.Generator, df: int, *, is_hidden: bool) -> int:
     return kept
 
 
-SCORES_HIDDEN = """
-if __name__ == "__main__":
-    print(f"val_bpb: {score_predictor():.6f}", flush=True)
-    from nightjar_evaluator import measure_hidden
-
-    def score_hidden(split, folder):
-        global load_text
-        text = np.frombuffer((folder / "hidden.bin").read_bytes(), dtype=np.uint8)
-        load_text = lambda split: text
-        return score_predictor()
-
-    measure_hidden(score_hidden)
-"""
 ARMS = ("trusted score", "trusted score with a hidden split")
 
 
@@ -196,10 +183,6 @@ async def scorings(folder: Path, rounds: int, seconds: float) -> dict[str, list[
     (hidden / "hidden.bin").write_bytes(
         np.random.default_rng(0).integers(0, 256, 500_000, np.uint8).tobytes()
     )
-    prepare = project / "prepare.py"
-    prepare.write_text(prepare.read_text().partition("\nif __name__")[0] + SCORES_HIDDEN)
-    identity = ("-c", "user.name=n", "-c", "user.email=n@localhost")
-    await git(project, *identity, "commit", "--all", "--quiet", "--message", "Score a hidden split")
     commit = (await git(project, "rev-parse", "HEAD")).decode().strip()
     slot = Slot(
         repo=project,

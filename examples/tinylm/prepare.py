@@ -129,15 +129,16 @@ def get_batch(rng: np.random.Generator, batch_size: int, context: int) -> tuple[
     return windows_before(text, positions, context), text[positions]
 
 
-def evaluate_bpb(log_probs: LogProbs) -> float:
-    """Mean bits per validation byte, lower is better; a uniform guess scores 8.0.
+def evaluate_bpb(log_probs: LogProbs, text: Bytes | None = None) -> float:
+    """Mean bits per byte of `text`, by default the validation text; lower is better, a uniform guess scores 8.0.
 
     `log_probs` maps contexts (n, MAX_CONTEXT) uint8, oldest byte first, to the next byte's log probabilities
     (n, VOCAB) in nats. It never sees the byte asked for, and may use as few of the last bytes as it likes.
     The score of a broken model is nan or inf: the caller checks. Raises ValueError if the probabilities of a
     row do not add up to one.
     """
-    text, positions = load_text("validation"), asked_positions()
+    text = load_text("validation") if text is None else text
+    positions = asked_positions(text)
     nats = 0.0
     for start in range(0, EVAL_BYTES, EVAL_CHUNK):
         asked = positions[start : start + EVAL_CHUNK]
@@ -147,17 +148,17 @@ def evaluate_bpb(log_probs: LogProbs) -> float:
     return nats / EVAL_BYTES / float(np.log(2))
 
 
-def asked_positions() -> npt.NDArray[np.int64]:
-    """Positions of the questioned bytes in the validation text, in the order of the questions.
+def asked_positions(text: Bytes) -> npt.NDArray[np.int64]:
+    """Positions of the questioned bytes in the text, in the order of the questions.
 
     No context shows a byte that is still to be asked for: between the last byte of a place and the first of the next
     one there is room for a context.
     """
-    place = (len(load_text("validation")) - MAX_CONTEXT) / EVAL_PLACES
+    place = (len(text) - MAX_CONTEXT) / EVAL_PLACES
     step = (place - MAX_CONTEXT) / EVAL_STEPS
     if step < 2:
         raise ValueError(
-            "the validation text is too short: contexts would show bytes that are still to be asked for"
+            "the text is too short: contexts would show bytes that are still to be asked for; use 200 KB or more"
         )
     steps, places = np.ogrid[:EVAL_STEPS, :EVAL_PLACES]
     positions: npt.NDArray[np.int64] = (MAX_CONTEXT + steps * step + places * place).astype(np.int64).ravel()
@@ -181,8 +182,8 @@ def check_distributions(answers: Floats, count: int) -> Floats:
     return excess
 
 
-def score_predictor() -> float:
-    """val_bpb of the predictor that a training has left, which is asked over pipes: no code of it runs here.
+def score_predictor(text: Bytes) -> float:
+    """Bits per byte of the predictor that a training has left, which is asked over pipes: no code of it runs here.
 
     What it is shown never holds a byte that it is still asked for. That each answer depends on its own context alone
     is checked: a fresh process is asked some of the questions again, with others beside them.
@@ -197,14 +198,22 @@ def score_predictor() -> float:
         return answers[-1]
 
     with Predictor("train.py", "--predict") as ask:
-        val_bpb = evaluate_bpb(answer)
+        bpb = evaluate_bpb(answer, text)
     rows = np.random.default_rng().permutation(EVAL_BYTES)[:EVAL_CHUNK]  # drawn anew for each score
-    contexts = windows_before(load_text("validation"), asked_positions()[rows], MAX_CONTEXT)
+    contexts = windows_before(text, asked_positions(text)[rows], MAX_CONTEXT)
     with Predictor("train.py", "--predict") as ask:
         scrambled, again = (np.asarray(ask(contexts, (len(contexts), VOCAB))) for _ in range(2))
     check_causal(np.concatenate(answers)[rows], scrambled, again, tolerance=LEAK_TOLERANCE)
-    return val_bpb
+    return bpb
+
+
+def score_hidden(split: str, folder: Path) -> float:
+    """Bits per byte of a text that no agent sees: any file of 200 KB or more, `hidden.bin` or `test.bin`."""
+    return score_predictor(np.frombuffer((folder / f"{split}.bin").read_bytes(), dtype=np.uint8))
 
 
 if __name__ == "__main__":
-    print(f"val_bpb: {score_predictor():.6f}")
+    from nightjar_evaluator import measure_hidden
+
+    print(f"val_bpb: {score_predictor(load_text('validation')):.6f}", flush=True)
+    measure_hidden(score_hidden)  # of a tag with a hidden split alone

@@ -111,7 +111,7 @@ def test_the_score_does_not_depend_on_how_many_contexts_are_shown_at_once(
 
 
 def test_no_context_shows_a_byte_that_is_still_to_be_asked_for(prepare: ModuleType) -> None:
-    positions, window = prepare.asked_positions(), prepare.MAX_CONTEXT
+    positions, window = prepare.asked_positions(prepare.load_text("validation")), prepare.MAX_CONTEXT
 
     first_asked = np.full(len(prepare.load_text("validation")), -1)
     first_asked[positions] = np.arange(len(positions)) // prepare.EVAL_CHUNK

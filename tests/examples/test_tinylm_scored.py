@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sys
 import uuid
@@ -11,6 +12,7 @@ import pytest
 
 from state.settings import Settings
 from tests.workers.repository import Repository, job
+from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from triggers.cli.demo import EVALUATOR
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
@@ -65,12 +67,26 @@ def answering(code: str) -> str:
     )
 
 
-async def scored(repo: Repository, train: str) -> TrainingResult:
+async def scored(repo: Repository, train: str, hidden: Path | None = None) -> TrainingResult:
     commit = repo.commit({"train.py": train})
-    slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable})
+    slot = Slot(
+        repo=repo.path,
+        device=CPU,
+        python=Path(sys.executable),
+        tier=needs("landlock") if hidden else "limits",
+        hidden_data=hidden,
+    )
     settings = Settings.model_validate({"data": repo.path.parent})
     runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=HealthSampler())
-    asked = job(commit, base_commit=repo.base, evaluator_command=EVALUATOR, budget_s=0.3, timeout_s=600.0)
+    splits = ["hidden"] if hidden else []
+    asked = job(
+        commit,
+        base_commit=repo.base,
+        evaluator_command=EVALUATOR,
+        splits=splits,
+        budget_s=0.3,
+        timeout_s=600.0,
+    )
     result = await runner.run(asked, Orders(), metric="val_bpb")
     assert processes_of(LAB) == []
     return result
@@ -84,6 +100,16 @@ async def test_an_honest_run_has_the_score_that_it_prints(repo: Repository) -> N
     assert result.metric == pytest.approx(result.reported, abs=2e-6)
     assert (result.score, 1 < result.metric < 8) == ("trusted", True)
     assert {"num_steps", "depth", "training_seconds"} <= result.metrics.keys()
+
+
+async def test_a_hidden_text_has_a_score_of_its_own(repo: Repository, tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "hidden.bin").write_bytes(random.Random(1).randbytes(300_000))
+
+    result = await scored(repo, TRAIN, tmp_path / "hidden")
+
+    assert isinstance(result, TrainedRun), result
+    assert result.metric < 8 < result.hidden["hidden"]  # nothing predicts random bytes
 
 
 async def test_a_score_that_is_made_up_is_only_what_the_run_has_reported(repo: Repository) -> None:
