@@ -1,8 +1,9 @@
 """Verifies a certificate of Nightjar: `python3 -I verify.py [FOLDER]`; its own folder if none is named.
 
 It refuses any byte that was changed, is missing or was added, reads the values of the runs from their logs, and
-computes the verdict again. It needs the standard library alone. It cannot tell whether the lab that wrote the logs was honest. Take verify.py from
-Nightjar's repository, and compare the hash that it prints with the one that the author published.
+computes the verdict again. It needs the standard library alone. It cannot tell whether the lab that wrote the logs
+was honest. Take verify.py from Nightjar's repository, and compare the hash that it prints with the one that the author
+published.
 """
 
 from __future__ import annotations
