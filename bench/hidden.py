@@ -11,8 +11,8 @@ visible split alone` is the same lab without a hidden split.
 
 In a whole night the agent has the lab judge all 200 of them, and builds on what is kept.
 
-The cost is that of scoring real attempts of the example project, in turns: the visible split alone, and a hidden
-split of the same size, too. Scoring takes as long after a short training as after a long one. So trainings are short,
+The cost is that of scoring real attempts of the example project, in turns: the visible split alone, a hidden
+split of the same size, too, and the command of a guard before the training, too. Scoring takes as long after a short training as after a long one. So trainings are short,
 and the seconds of their scoring are put beside a run of 60 s. The project's budget is in CPU seconds, so that other
 work on the machine matters little, and so is the share. Brackets hold 95 % intervals.
 """
@@ -164,11 +164,12 @@ def false_keeps(rng: np.random.Generator, df: int, *, is_hidden: bool) -> int:
     return kept
 
 
-ARMS = ("trusted score", "trusted score with a hidden split")
+ARMS = ("trusted score", "trusted score with a hidden split", "the same and a guard's command")
+CHECK = "python -m py_compile train.py"
 
 
 async def scorings(folder: Path, rounds: int, seconds: float) -> dict[str, list[TimeSpent]]:
-    """Times of the scoring of attempts, in turns."""
+    """Times that attempts take beside their training, in turns."""
     spent: list[TimeSpent] = []
 
     async def timed(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
@@ -206,15 +207,23 @@ async def scorings(folder: Path, rounds: int, seconds: float) -> dict[str, list[
             config_delta=None,
             evaluator="prepare.py",
             evaluator_command="python prepare.py",
-            splits=["hidden"] if "hidden" in arm else [],
+            splits=["hidden"] if arm != ARMS[0] else [],
+            check=CHECK if "guard" in arm else None,
             budget_s=seconds,
             timeout_s=600,
         )
+        spent.clear()
         result = await runner.run(job, Orders(), metric="val_bpb")
         if not isinstance(result, TrainedRun) or bool(result.hidden) != bool(job.splits):
             raise click.ClickException(f"a run failed: {result}")
-        took[arm].append(spent[-1])
-        print(f"{nth + 1} of {rounds * len(ARMS)}: {arm}, {spent[-1]}", file=sys.stderr)
+        *checks, _, scoring = spent
+        took[arm].append(
+            TimeSpent(
+                wall_seconds=sum((each.wall_seconds for each in checks), scoring.wall_seconds),
+                cpu_seconds=sum((each.cpu_seconds or 0.0 for each in checks), scoring.cpu_seconds or 0.0),
+            )
+        )
+        print(f"{nth + 1} of {rounds * len(ARMS)}: {arm}, {took[arm][-1]}", file=sys.stderr)
     return took
 
 
@@ -258,7 +267,9 @@ def main(tags: int, nights: int, rounds: int, seconds: float, seed: int) -> None
     if rounds:
         with tempfile.TemporaryDirectory() as name:
             took = asyncio.run(scorings(Path(name), rounds, seconds))
-        cost = Table("scoring", "CPU seconds, p50", "wall seconds, p50", "CPU, of a run of 60 s", "bound")
+        cost = Table(
+            "beside the training", "CPU seconds, p50", "wall seconds, p50", "CPU, of a run of 60 s", "bound"
+        )
         for arm in ARMS:
             cpu_s = median(each.cpu_seconds or 0.0 for each in took[arm])
             wall_s, is_last = median(each.wall_seconds for each in took[arm]), arm == ARMS[-1]

@@ -2,7 +2,7 @@
 
 It refuses any byte that was changed, is missing or was added, reads the values of the runs from their logs, and
 computes the verdict again. It needs the standard library alone. It cannot tell whether the lab that wrote the logs
-was honest. Take verify.py from Nightjar's repository, and compare the hash that it prints with the one that the author
+was honest. Take verify.py from Nightjar's repository. Compare the hash that it prints with the one that the author
 published.
 """
 
