@@ -172,9 +172,12 @@ class _Trees:
             if path is None:
                 raise no_script(code.scripts)
             script = patch_constants(await self.git("cat-file", "blob", f":{path}"), dict(code.constants))
-            blob = (await self.git("hash-object", "-w", "--stdin", stdin=script.encode())).strip()
-            await self.git("update-index", "--cacheinfo", f"{found[path]},{blob},{path}")
+            await self._put(found[path], path, script.encode())
         return (await self.git("write-tree")).strip()
+
+    async def _put(self, mode: str, path: str, content: bytes) -> None:
+        blob = (await self.git("hash-object", "-w", "--stdin", stdin=content)).strip()
+        await self.git("update-index", "--cacheinfo", f"{mode},{blob},{path}")
 
     async def merged(self, onto: str, before: str, after: str) -> str:
         """The tree after the same change. Raises Conflict: it does not apply there."""
@@ -184,13 +187,35 @@ class _Trees:
             try:
                 await self.git("apply", *_CACHED, "--3way", stdin=change)
             except Untold as refusal:
-                raise Conflict(
-                    f"the change does not apply there: {refusal}", hint="it is built on others"
-                ) from None
+                if not await self._is_replaced(onto, before, after):
+                    raise Conflict(
+                        f"the change does not apply there: {refusal}", hint="it is built on others"
+                    ) from None
         return (await self.git("write-tree")).strip()
 
-    async def diff(self, before: str, after: str) -> bytes:
-        how = (
+    async def _is_replaced(self, onto: str, before: str, after: str) -> bool:
+        """Whether the change's own lines could be replaced. Git refuses that where a neighbouring line has changed.
+
+        Not if a file is new or gone, or if lines were only added, or are not there exactly once.
+        """
+        await self.git("read-tree", onto)
+        changed = await self.git("diff-tree", "-r", "-z", "--name-only", before, after)
+        for path in filter(None, changed.split("\0")):
+            hunks = _hunks(await self.diff(before, after, path))
+            listed = (await self.git("ls-tree", onto, "--", path)).split()
+            if not hunks or not listed:
+                return False
+            whole = b"\n" + await self._bytes("cat-file", "blob", listed[2])
+            for old, new in hunks:
+                if not old or whole.count(b"\n" + old) != 1:
+                    return False
+                whole = whole.replace(b"\n" + old, b"\n" + new)
+            await self._put(listed[0], path, whole[1:])
+        return True
+
+    async def diff(self, before: str, after: str, path: str | None = None) -> bytes:
+        """The whole change, or without context that of one file."""
+        options = [
             "-p",
             "--binary",
             "--full-index",
@@ -198,8 +223,23 @@ class _Trees:
             "--no-renames",
             "--no-ext-diff",
             "--no-textconv",
-        )
-        return await _git_bytes(self.clone, self.folder, "diff-tree", *how, before, after, environ=self.apart)
+        ]
+        alone, named = ([], []) if path is None else (["-U0"], ["--", path])
+        return await self._bytes("diff-tree", *options, *alone, before, after, *named)
+
+    async def _bytes(self, *arguments: str) -> bytes:
+        return await _git_bytes(self.clone, self.folder, *arguments, environ=self.apart)
+
+
+def _hunks(diff: bytes) -> list[tuple[bytes, bytes]]:
+    """Lines before and after each hunk of a file's diff without context; none if it is new, gone or binary."""
+    head, *hunks = re.split(rb"(?m)^@@ .*\n", diff)
+    if b"\nnew file" in head or b"\ndeleted file" in head or b"\n\\ No newline" in diff:
+        return []
+    return [
+        (b"".join(re.findall(rb"(?m)^-(.*\n)", hunk)), b"".join(re.findall(rb"(?m)^\+(.*\n)", hunk)))
+        for hunk in hunks
+    ]
 
 
 class Untold(Exception):

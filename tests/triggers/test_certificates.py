@@ -46,7 +46,7 @@ def test_a_stranger_verifies_it_with_his_own_clone_and_no_package(tmp_path: Path
     (folder / "verify.py").write_text("print('certified')")
 
     def verified(folder: Path) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-S", clone / "triggers/certificates/verify.py", folder]
+        words = [sys.executable, "-S", str(clone / "triggers/certificates/verify.py"), str(folder)]
         environment = {"PYTHONPATH": str(clone), "PYTHONDONTWRITEBYTECODE": "1"}
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 

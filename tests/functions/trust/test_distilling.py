@@ -28,9 +28,9 @@ GAP = "".join(f"# {nth}\n" for nth in range(9))
 class Chain:
     """A tag whose keeps each set one constant of a train.py. Its worker measures which of them a patch sets."""
 
-    def __init__(self, tag: TagUnderTest, repo: Repository, effects: dict[str, float]) -> None:
+    def __init__(self, tag: TagUnderTest, repo: Repository, effects: dict[str, float], gap: str) -> None:
         self.tag, self.repo, self.effects = tag, repo, effects
-        self.base = repo.commit({"train.py": GAP.join(f"{name} = 0\n" for name in effects)})
+        self.base = repo.commit({"train.py": gap.join(f"{name} = 0\n" for name in effects)})
         self.script = (repo.path / "train.py").read_text()
         self.noise = cycle((0.0001, -0.0001))
 
@@ -99,11 +99,16 @@ def repo(tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
-async def chain(settings: Settings, repo: Repository) -> AsyncIterator[Chain]:
+def gap() -> str:
+    return GAP
+
+
+@pytest.fixture
+async def chain(settings: Settings, repo: Repository, gap: str) -> AsyncIterator[Chain]:
     """mar11 with a baseline and five keeps, of which B and D have no effect."""
     with_clone = settings.model_copy(update={"clone": repo.path})
     async with opened("web", with_clone) as process, http_client(process) as http:
-        made = Chain(TagUnderTest(http, process), repo, dict(EFFECTS))
+        made = Chain(TagUnderTest(http, process), repo, dict(EFFECTS), gap)
         await made.open()
         yield made
 
@@ -127,6 +132,7 @@ async def test_the_plan_has_the_budget_and_begins_nothing(chain: Chain) -> None:
     assert await Distillations(chain.tag.lab).all() == []
 
 
+@pytest.mark.parametrize("gap", [GAP, ""], ids=["apart", "neighbours"])
 async def test_changes_without_effect_are_dropped_and_each_part_applies_to_the_base_alone(
     chain: Chain,
 ) -> None:
@@ -182,7 +188,7 @@ async def test_asked_again_it_goes_on_where_it_was_whatever_was_killed(chain: Ch
 async def test_a_change_that_later_ones_are_built_on_stays_until_they_are_dropped(chain: Chain) -> None:
     chain.effects |= {"A": 0.0, "A2": 0.0}
     await chain.keep("set A", "A = 0\n", "A = 1\n", lucky=1.99)
-    await chain.keep("set A again", "A = 1\n", "A = 1\nA2 = 1\n", lucky=1.98)
+    await chain.keep("set A again", "A = 1\n", "A = 2\nA2 = 1\n", lucky=1.98)
     await chain.keep("set C", "C = 0\n", "C = 1\n")
 
     await chain.distil(begin=True)
@@ -198,7 +204,7 @@ async def test_a_change_that_later_ones_are_built_on_stays_until_they_are_droppe
 async def test_changes_that_need_each_other_are_one_part(chain: Chain) -> None:
     await chain.keep("set A", "A = 0\n", "A = 1\n")
     chain.effects["A2"] = 0.1
-    await chain.keep("set A again", "A = 1\n", "A = 1\nA2 = 1\n")
+    await chain.keep("set A again", "A = 1\n", "A = 2\nA2 = 1\n")
     await chain.keep("set C", "C = 0\n", "C = 1\n")
 
     await chain.distil(begin=True)
