@@ -14,7 +14,8 @@ In a whole night the agent has the lab judge all 200 of them, and builds on what
 The cost is that of scoring real attempts of the example project, in turns: the visible split alone, a hidden
 split of the same size, too, and the command of a guard before the training, too. Scoring takes as long after a short
 training as after a long one. So trainings are short, and the seconds of their scoring are put beside a run of 60 s.
-The project's budget is in CPU seconds, so that other work on the machine matters little, and so is the share. Brackets hold 95 % intervals.
+The project's budget is in CPU seconds, so that other
+work on the machine matters little, and so is the share. Brackets hold 95 % intervals.
 """
 
 from __future__ import annotations
