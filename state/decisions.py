@@ -103,8 +103,8 @@ class Ending(NamedTuple):
     lifts_abort: bool = False
     """So many crashes refused what is new until now."""
     gpu: GpuCrashes | None = None
-    reference: tuple[str, str] | None = None
-    """A class of times that runs are compared with, and its new one as it is stored."""
+    references: Mapping[str, str] = NOTHING
+    """Times and paces that runs are compared with, as they are stored, by their class."""
     repeat: Repeat | None = None
     growth: Growth | None = None
     """Where it is a node of a trace."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from state.records import COUNTERS, JUDGED, OPEN, RETESTED, Direction, Experiment, score
 
 COUNTED: Mapping[str, frozenset[str]] = {
-    "tags": frozenset({*COUNTERS.values(), "total", "baselines", "claimed", "repeated"}),
+    "tags": frozenset({*COUNTERS.values(), "total", "baselines", "claimed", "repeated", "contended"}),
     "swarm_workers": frozenset({"runs", "active"}),
 }
 """Derived fields of hashes that hold other fields, too."""
@@ -79,6 +79,8 @@ def _share(e: Experiment, direction: Direction) -> Derived:
         _place(e, direction, found.scores)
     if e.worker_id is not None:
         _of_swarm(e, e.worker_id, direction, found)
+    if e.contended and e.status not in OPEN:
+        found.counts[f"tags:{e.tag}", "contended"] = 1
     return found
 
 

@@ -18,6 +18,7 @@ CATALOGUE: dict[str, str] = {
     "experiment.started": "its script runs",
     "experiment.finished": "it has its final status; data holds the verdict",
     "experiment.lost": "no report came in time, or its last attempt failed",
+    "experiment.contended": "another program slowed its run down: that value counts for nothing, and it runs again",
     "experiment.retesting": "its code runs again",
     "experiment.retested": "a retest has ended: evidence for the experiment that it repeats",
     "experiment.confirmed": "retests bore its keep out",

@@ -18,6 +18,7 @@ from state.records import (
     GpuState,
     Mention,
     OneRun,
+    Pace,
     ReferenceTime,
     Selection,
     Sketch,
@@ -118,8 +119,14 @@ class Comparison(NamedTuple):
     @property
     def reference_time(self) -> ReferenceTime | None:
         """The time that it is compared with: the baseline's, else that of the first run."""
-        found = next(filter(None, self.references), None)
+        found = next(filter(None, self.references[:2]), None)
         return ReferenceTime.model_validate_json(found) if found else None
+
+    @property
+    def baseline_pace(self) -> Pace | None:
+        """Pace of the fastest run of the baseline's code on its class of GPU."""
+        found = self.references[2] if self.references else ""
+        return Pace.model_validate_json(found) if found else None
 
 
 @dataclass(frozen=True)

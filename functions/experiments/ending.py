@@ -35,6 +35,7 @@ from functions.kernel.rules.access import check_own, check_reporter
 from functions.pool.rules.leases import Breaker
 from functions.runs.rules.time_limits import at_base, with_extension
 from functions.swarm.rules.results import stopped
+from functions.trust.rules.contention import with_contention
 from functions.trust.rules.hidden import check_hidden, codes_beside, look
 from state.change import Change
 from state.decisions import Ending
@@ -216,6 +217,11 @@ async def complete(
         seen = look(request.hidden, run, under, beside, facts) if facts is not None else None
         judged_on = beside._replace(hidden=seen.refusals) if seen is not None else beside
         ending = with_extension(judge_report(report, run, under, judged_on), request.val_bpb)
+        if request.num_steps is not None and not is_test:  # a test split is read once
+            ending = with_contention(ending, report, run, beside)
+        if ending.status == "queued":
+            await experiments.run_again(change, run, ending)
+            return Completed(**(ending.answer or {}))
         await experiments.finish(change, run, ending, beside)
         if seen is not None:
             numbers.keep(change, run.tag.name, under.key.gpu_class, seen.kept_after(ending))

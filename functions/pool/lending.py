@@ -17,7 +17,7 @@ from functions.kernel.contract import Call, Command, Every, On, Request, Respons
 from functions.kernel.rules.access import Caller, check_own_gpu
 from functions.pool.gpus import Stores
 from functions.pool.rules.leases import given_up
-from functions.pool.rules.lending import candidates, lendable, pairs, why_none
+from functions.pool.rules.lending import candidates, lendable, pairs, why_none, with_a_slot
 from functions.runs.rules.time_limits import default_timeout_s
 from functions.trust.rules.ruling import retest_of
 from state.errors import BudgetExhausted, Conflict, Damaged, Unavailable
@@ -237,7 +237,11 @@ async def dispatch(request: Command, stores: Stores, settings: Settings) -> Disp
         line = await stores.pool.line(start_grace_s=settings.silent_s, passed=passed)
         late |= {e.experiment_id: e for e in line.starting}
         idle = lendable(line, settings.stale_s)
-        matched = pairs(line.waiting, idle)
+        waiting = line.waiting
+        if any(e.avoided_gpu for e in waiting):
+            gpus = (await stores.pool.roster()).gpus
+            waiting = [with_a_slot(e, gpus) for e in waiting]
+        matched = pairs(waiting, idle)
         taken = {gpu_id for _, gpu_id in matched}
         asking = {gpu.gpu_id for gpu in idle if gpu.transport == "http"}
         free = [gpu for gpu in idle if gpu.gpu_id not in taken]
@@ -252,7 +256,7 @@ async def dispatch(request: Command, stores: Stores, settings: Settings) -> Disp
         is_short = (
             not passed
             and len(matched) < len(idle)
-            and any(e.retest_of or e.is_confined for e in line.waiting)
+            and any(e.retest_of or e.is_confined or e.avoided_gpu for e in waiting)
         )
         passed = RETESTS_PASSED if is_short else passed
         may_repeat = bool(line.baselines and served and len(idle) > len(matched))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from state.booking import due, warn, write_books
 from state.budgets import Books, between, in_seconds, is_spent, milliseconds
@@ -95,12 +95,13 @@ class EndingStore(ExperimentReader):
     def _run(self, found: Mapping[str, Any], experiment_id: str, attempt: int | None = None) -> RunFacts:
         stored, policy, attempts = found["experiment"], found["policy"], found["attempts"]
         e = experiment_in(stored, experiment_id)
+        answer = (attempts or {}).get(f"{attempt}:answer") or stored.get("answer")
         return RunFacts(
             now=time_of(found["now"]),
             experiment=e,
             gpu_id=(attempts or {}).get(f"{attempt}:gpu_id") or e.gpu_id,
             first=Experiment.found(found["first"]),
-            answer=json.loads(stored["answer"]) if stored.get("answer") else None,
+            answer=json.loads(answer) if answer else None,
             tag=Tag.parse(found["tag"]),
             policy=read_policy(policy.get("values")),
             policy_version=int(policy["version"]),
@@ -331,9 +332,8 @@ class EndingStore(ExperimentReader):
                 squares = max(0.0, sums.squares + repeat.squares)
                 fields |= {"df": df, "squares": squares if df else 0}
             change.hset(noise, fields)
-        if ending.reference is not None:
-            name, time = ending.reference
-            change.hset(keys.of(e.tag).reference_times, {name: time})
+        if ending.references:
+            change.hset(keys.of(e.tag).reference_times, ending.references)
         if learnt is not None and e.rank_class is not None:
             change.zadd(ends_at(keys, e.tag, e.rank_class), {e.experiment_id: learnt.value})
             add_trends(change, trends_at(keys, e.tag, e.rank_class), learnt.trends)
@@ -492,20 +492,53 @@ class EndingStore(ExperimentReader):
                 ending = Ending(e, then.status, {"error": lease.reason}, reason=lease.reason)
                 await self.finish(change, run, ending, used_until=used_until, first=let_go)
             else:
-                await self._requeue(change, run, lease, used_until, let_go)
+                await self._requeue(
+                    change,
+                    run,
+                    lease.reason,
+                    used_until,
+                    let_go,
+                    "lost" if isinstance(then, Requeued) else None,
+                )
             return lease
 
         return await self._lab.change(broken)
 
+    async def run_again(self, change: Change, run: RunFacts, ending: Ending) -> None:
+        """Queue a run that was disturbed once more, before it has a verdict. Its report is kept with its attempt.
+
+        Its GPU stays lent until its worker gives it back.
+        """
+        e, keys = run.experiment, self._keys
+        record, attempts = keys.experiment(e.experiment_id), keys.attempts(e.experiment_id)
+        reason, nth = ending.reason or "", e.attempt
+
+        def note() -> None:
+            kept = flatten({**ending.fields, "answer": {**(ending.report or {}), "answer": ending.answer}})
+            change.hset(attempts, {f"{nth}:{name}": it for name, it in kept.items()})
+            change.hset(record, {"contended": "true", "avoided_gpu": e.gpu_id or "", "fence": 0})
+            change.hdel(record, "gpu_id", "started_at")
+            told = {"attempt": nth, "gpu_id": e.gpu_id, "reason": reason, **ending.fields}
+            change.emit("experiment.contended", e.tag, e.experiment_id, told, e.traceparent)
+
+        await self._requeue(change, run, reason, run.now, note, "contended")
+
     async def _requeue(
-        self, change: Change, run: RunFacts, lease: BrokenLease, used_until: float, first: Callable[[], None]
+        self,
+        change: Change,
+        run: RunFacts,
+        reason: str,
+        used_until: float,
+        first: Callable[[], None],
+        ended_as: Literal["lost", "contended"] | None,
     ) -> None:
         """It waits again, in front of its priority: it had its turn.
 
-        What was set aside for it stays so for its next attempt, but not what it has outlasted. What it used is spent.
+        `ended_as`: the status of its attempt; None: that has not begun, and goes on. What was set aside for it stays
+        so for its next attempt, but not what it has outlasted. What it used is spent.
         """
-        e, keys = lease.experiment, self._keys
-        name, is_next = e.experiment_id, isinstance(lease.then, Requeued)
+        e, keys = run.experiment, self._keys
+        name, is_next = e.experiment_id, ended_as is not None
         attempt = e.attempt + is_next
         held, whole = milliseconds(e.reserved_gpu_seconds or 0.0), milliseconds(e.budget_s or 0.0)
         outlasted = max(held - whole, 0) if is_next and e.reserved_gpu_seconds and e.budget_s else 0
@@ -514,9 +547,9 @@ class EndingStore(ExperimentReader):
         booked = Books(reserved_ms=-outlasted, spent_ms=spent)
         warnings = await due(change, run.tag, booked)
         first()
-        attempts: dict[str, Word] = {f"{e.attempt}:reason": lease.reason, f"{attempt}:status": "queued"}
-        if is_next:
-            attempts |= {f"{e.attempt}:status": "lost", f"{e.attempt}:ended_at": f"{used_until:.6f}"}
+        attempts: dict[str, Word] = {f"{e.attempt}:reason": reason, f"{attempt}:status": "queued"}
+        if ended_as is not None:
+            attempts |= {f"{e.attempt}:status": ended_as, f"{e.attempt}:ended_at": f"{used_until:.6f}"}
             attempts |= {f"{attempt}:queued_at": NOW}
         fields: dict[str, Word] = {"status": "queued", "queued_at": NOW, "attempt": attempt}
         if outlasted:
@@ -533,7 +566,7 @@ class EndingStore(ExperimentReader):
         aside = run.tag.holds_back(name)
         queue = keys.parked(e.tag, e.pinned_gpu) if aside else keys.queue(e.pinned_gpu)
         change.zadd(queue, {name: (7 - e.priority) * 10**15})
-        told = {"experiment_id": name, "attempt": attempt, "reason": lease.reason}
+        told = {"experiment_id": name, "attempt": attempt, "reason": reason}
         change.emit("experiment.queued", e.tag, name, told, e.traceparent)
 
     async def keep_evidence(self, experiment_id: str, digest: str, result: Mapping[str, Any]) -> None:

@@ -214,7 +214,8 @@ def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     for field, value in stored.items():
         number, _, name = field.partition(":")
-        found.setdefault(int(number), {})[name] = value
+        if name != "answer":
+            found.setdefault(int(number), {})[name] = value
     return dict(sorted(found.items()))
 
 

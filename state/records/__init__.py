@@ -24,6 +24,7 @@ from state.records.experiments import (
     Measured,
     Mention,
     OneRun,
+    Pace,
     ReferenceTime,
     Result,
     RunRow,

@@ -85,6 +85,20 @@ class ReferenceTime(TimeSpent):
     """Whether it is the time of the tag's baseline."""
 
 
+class Pace(BaseModel):
+    """Speeds of a run, each for one second of training; None: not measured."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    experiment_id: str
+    """The experiment, for a retest the one that it repeats."""
+    steps: float
+    tokens_m: float | None = None
+    mfu_percent: float | None = None
+    cpu_seconds: float | None = None
+    """CPU seconds of all its processes, on a CPU slot."""
+
+
 class Mention(Record):
     """Fields of an experiment's code in a suggestion."""
 
@@ -104,6 +118,8 @@ class Weight(Record):
     guard: str | None = None
     """The guard that it broke: check, peak_vram_mb or a metric's name. Its value counts for nothing; `reason` has the
     value and the limit."""
+    contended: bool = False
+    """Another program slowed an attempt of it down. That attempt's value counts for nothing, and it ran again."""
     trust: Trust | None = None
     """Evidence for a keep: first, provisional, unconfirmed, confirmed or demoted; null: its rule asks for none."""
 
@@ -363,6 +379,8 @@ class ExperimentRecord(RunVerdict, Idea, Sketch):
     fence: int = 0
     """Fence of the newest lease; 0 without one."""
     gpu_id: str | None = None
+    avoided_gpu: str | None = None
+    """The slot on which it was disturbed. It runs again on another one of that class, if there is one."""
     priority: int = 0
     queue_round: int | None = None
     """The round of its agent that it waits in, until it had its turn; see `functions.pool.rules.lending`."""
@@ -474,11 +492,11 @@ class Experiment(ExperimentRecord):
         return self.status == RETESTED and self.val_bpb is not None and not self.claimed
 
     @property
-    def time_classes(self) -> tuple[str, str]:
-        """Names of the times that it is compared with: the baseline's on its class of GPU, then the first run's with
-        its budget."""
+    def time_classes(self) -> tuple[str, str, str]:
+        """Names of the times that it is compared with: the baseline's on its class of GPU, the first run's with its
+        budget, and the baseline's pace."""
         gpu = self.gpu_type or self.gpu_class
-        return f"{gpu}|", f"{gpu}|{self.budget_s!r}"
+        return f"{gpu}|", f"{gpu}|{self.budget_s!r}", f"{gpu}|pace"
 
     def told_at(self, bucket: float) -> str | None:
         """Verdict on its newest attempt at this bucket; None: not reached."""

@@ -73,6 +73,8 @@ class Tag(Record):
     """Claims that the lab has not measured: they count in nothing else."""
     repeated: int = 0
     """Retests of a swarm's runs that ended with a value."""
+    contended: int = 0
+    """Runs, retests too, of which another program slowed an attempt down."""
     extended: int = 0
     """Runs that were given more time than others, for their rank, and have reported beyond their budget."""
     ticks: int = 0

@@ -55,6 +55,9 @@ def _facts(run: dict[str, Any], found: dict[str, Any], digits: int) -> Iterator[
             "claimed",
             f"{claim['claimed_bpb']:.{digits}f}, the mean of {claim['claimed_n']} more {runs}{within}",
         )
+    if run["contended"]:
+        slow = [one["reason"] for one in found["attempts"].values() if one["status"] == "contended"]
+        yield "contended", "; ".join(slow)
     if run["hung"]:
         yield (
             "hung",

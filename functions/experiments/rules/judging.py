@@ -311,7 +311,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         gpu=GpuCrashes(0),
         learned=_lab_learned(run, under) | (_learned(run, under.key, value, gain) if under.agrees else {}),
         training_seconds=report.training_seconds,
-        reference=_reference(report, run, beside),
+        references=_references(report, run, beside),
         repeat=weighed.repeat,
         learnt=told,
         growth=growth,
@@ -328,13 +328,13 @@ def _overrun(report: ResultReport, run: RunFacts, beside: Comparison) -> str | N
     return overrun(e, time, reference, run.policy.budgets.overrun)
 
 
-def _reference(report: ResultReport, run: RunFacts, beside: Comparison) -> tuple[str, str] | None:
-    """Reference time for later runs of its kind, with its class."""
+def _references(report: ResultReport, run: RunFacts, beside: Comparison) -> dict[str, str]:
+    """Reference time for later runs of its kind, by its class."""
     e = run.experiment
     if not is_timed(e) or (after := reference_after(e, report.time, beside.reference_time)) is None:
-        return None
-    of_baseline, of_first = e.time_classes
-    return of_baseline if after.baseline else of_first, after.model_dump_json()
+        return {}
+    of_baseline, of_first, _ = e.time_classes
+    return {of_baseline if after.baseline else of_first: after.model_dump_json()}
 
 
 def _uncounted(
@@ -342,7 +342,7 @@ def _uncounted(
 ) -> Ending:
     """A discard over its budget, or for a broken guard; its value is compared with nothing."""
     e, base = run.experiment, branch_base(run, under.key, beside)
-    answer = _not_kept(report, run, beside.best, "discard", base)
+    answer = not_kept(report, run, beside.best, "discard", base)
     answer = answer.model_copy(update=told)
     growth, committed = grown(run, beside, "discard", None, builds_on=False)
     return Ending(
@@ -453,7 +453,7 @@ def reset_to(run: RunFacts, base: BranchBase | None = None) -> str | None:
     return run.best.commit_sha if run.best else run.tag.base_commit
 
 
-def _not_kept(
+def not_kept(
     report: ResultReport, run: RunFacts, best: Best | None, status: Status, base: BranchBase | None = None
 ) -> CompleteAnswer:
     """The answer for a result that is not compared with the best."""
@@ -474,7 +474,7 @@ def _not_kept(
 
 def _invalid(report: ResultReport, run: RunFacts, under: RunConditions) -> Ending:
     """The ending of a result that another evaluator than the tag's measured."""
-    answer = _not_kept(report, run, run.best, "invalid")
+    answer = not_kept(report, run, run.best, "invalid")
     return Ending(
         run.experiment,
         "invalid",
@@ -500,7 +500,7 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
     is_evidence = under.agrees and why is None
     counts = is_evidence and first is not None and first.status != "retracted" and not first.is_claim
     weighed = _weigh(report.value, run, under, beside) if counts else None
-    answer = _not_kept(report, run, best, RETESTED if is_evidence else "invalid").model_copy(
+    answer = not_kept(report, run, best, RETESTED if is_evidence else "invalid").model_copy(
         update={
             "delta": judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta,
             "base_commit_sha": best.commit_sha if best else run.tag.base_commit,
@@ -520,7 +520,7 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,
-        reference=None if why else _reference(report, run, beside),
+        references={} if why else _references(report, run, beside),
         repeat=weighed.repeat if weighed else None,
     )
 

@@ -25,6 +25,7 @@ SENTENCES: Mapping[str, str] = {
     "experiment.started": "{subject} has begun to train.",
     "experiment.finished": "{subject} finished: {outcome}, value {val_bpb} ({description})",
     "experiment.lost": "{subject} was lost: {reason}",
+    "experiment.contended": "{subject} was disturbed on {gpu_id}: {reason}",
     "experiment.confirmed": "{subject} was run again and is confirmed as the best to build on: {base_commit_sha}",
     "experiment.revalued": "further runs contradict the first of {subject}: it is worth {judged_val_bpb} now",
     "experiment.demoted": "further runs did not bear {subject} out: it is a discard, build on {base_commit_sha}",

@@ -122,6 +122,8 @@ class NightView(BaseModel):
     kept: int
     demoted: int
     """Lucky wins among the newest 1,000 discards: kept at first, then worse in a further run."""
+    contended: int
+    """Runs, retests too, of which another program slowed an attempt down; they ran again."""
     gpu_hours: float
     runs_an_hour: float | None
     """Rate of the last 30 finished runs; None until they span a minute."""
@@ -199,6 +201,7 @@ def night_view(
         ideas=tag.total - tag.baselines,
         kept=tag.kept,
         demoted=facts.demoted,
+        contended=tag.contended,
         gpu_hours=tag.spent_gpu_seconds / 3600,
         runs_an_hour=_pace(facts.recent),
         last_keep_at=_last_keep(facts.keeps),
@@ -480,6 +483,9 @@ def _changes(chain: Sequence[StepView]) -> Iterator[str]:
 
 
 def _failed(night: NightView) -> Iterator[str]:
+    if night.contended:
+        runs = "1 run was" if night.contended == 1 else f"{night.contended} runs were"
+        yield f"{runs} slowed down by another program, and ran again.\n"
     if night.failures:
         yield "## What failed\n\n| kind | runs | the newest | why |\n|---|---|---|---|"
         for failure in night.failures:

@@ -86,7 +86,7 @@ def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None
         return Ended("stopped")
     if e.status == "leased":
         return SameAttempt()  # nothing was tried yet
-    return Requeued() if e.attempt < max_attempts else Ended("lost")
+    return Requeued() if e.attempt - e.contended < max_attempts else Ended("lost")
 
 
 def flags_after(gpu: Gpu, e: Experiment, why: Gone) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -97,10 +97,23 @@ def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Expe
 def may_run(e: Experiment, gpu: Gpu) -> bool:
     """Whether the result would be comparable, and a hidden split stay hidden.
 
-    A retest needs its experiment's class of GPU.
+    A retest needs its experiment's class of GPU. A run that was disturbed needs another slot.
     """
     is_comparable = e.retest_of is None or e.gpu_class in (None, gpu.gpu_name)
-    return is_comparable and (gpu.is_confined or not e.is_confined)
+    return is_comparable and e.avoided_gpu != gpu.gpu_id and (gpu.is_confined or not e.is_confined)
+
+
+def with_a_slot(e: Experiment, gpus: Sequence[Gpu]) -> Experiment:
+    """The experiment, which avoids a slot only while another one of that class serves the same runs."""
+    avoided = next((gpu for gpu in gpus if gpu.gpu_id == e.avoided_gpu), None)
+    is_alone = avoided is not None and not any(
+        gpu.status in ("idle", "training")
+        and gpu.gpu_id != avoided.gpu_id
+        and (gpu.gpu_name, gpu.owner, gpu.of_agent) == (avoided.gpu_name, avoided.owner, avoided.of_agent)
+        and may_run(e, gpu)
+        for gpu in gpus
+    )
+    return e.model_copy(update={"avoided_gpu": None}) if is_alone or e.pinned_gpu else e
 
 
 def lendable(line: Line, stale_s: float) -> list[Gpu]:

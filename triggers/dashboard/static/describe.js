@@ -108,6 +108,7 @@ export function facts({ e, retests, children, claim, digits, certificate }) {
     claimed: e.claimed && e.measured_by === null ? "only its agent has measured it" : null,
     "over budget": e.over_budget ? e.reason ?? "yes" : null,
     guard: e.guard,
+    contended: e.contended ? "another program slowed an attempt down: its value counts for nothing, and it ran again" : null,
     hung: e.hung ? "after it had printed its result: its worker ended it" : null,
     "further runs": retests.length ? `${retests.length}` : null,
     "may be claimed": claim.claimed_bpb === null ? null
