@@ -155,3 +155,39 @@ async def test_a_lost_attempt_after_a_disturbed_one_waits_again(mine: TagUnderTe
     given = await mine.told("/api/pool/give-back", gpu_id=again.gpu_id, fence=again.fence, reason="gone")
 
     assert given["experiment_status"] == "queued"
+
+
+async def test_a_branch_waits_for_the_attempt_that_counts(tag: TagUnderTest) -> None:
+    await tag.branch(target=1, keep_rule="strict")
+    for gpu in GPUS:
+        await add_gpu(tag.client, gpu, gpu_name="H100")
+    await tag.told(
+        "/api/search/set-policy", tag="mar11", policy={"baseline_first": True, "baseline_repeats": 0}
+    )
+    await tag.told("/api/experiment/baseline", tag="mar11")
+    await ended(tag, await tag.begun("mar11-1"), 1.0, 1000)
+    selection = await tag.selected()
+    name = await tag.submit(selection_id=selection["selection_id"])
+
+    await ended(tag, await tag.begun(name), 1.2, 500)
+
+    assert (await tag.traces())[selection["trace_id"]]["in_flight"] == 1
+    await ended(tag, await tag.begun(name), 0.9, 1000)
+    node = await tag.experiment(name)
+    assert (node["status"], node["committed"], node["contended"]) == ("keep", True, True)
+    assert (await tag.traces())[selection["trace_id"]]["in_flight"] == 0
+
+
+async def test_a_baseline_that_is_taken_back_is_compared_with_no_longer(mine: TagUnderTest) -> None:
+    await mine.told("/api/experiment/retract", experiment_id="mar11-1", reason="it was wrong")
+
+    assert (await ended(mine, await mine.begun("mar11-2"), 1.2, 500))["status"] == "keep"
+
+
+async def test_the_fastest_run_of_the_baseline_s_code_is_compared_with(mine: TagUnderTest) -> None:
+    again = await mine.told("/api/experiment/retest", experiment_id="mar11-1")
+    await ended(mine, await mine.begun(again["retest_id"]), 0.8, 2000)
+
+    answer = await ended(mine, await mine.begun("mar11-2"), 1.2, 1000)
+
+    assert answer["status"] == "queued"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.kernel.rules.access import LOCAL, Caller
-from functions.pool.rules.lending import candidates, lendable, pairs, suitable, why_none
+from functions.pool.rules.lending import candidates, lendable, pairs, suitable, why_none, with_a_slot
 from state.errors import Conflict, Forbidden
 from state.leases import GpuRequest, Line
 from state.policy import Policy
@@ -141,3 +141,31 @@ def test_a_dispatcher_lends_fresh_gpus_of_the_labs_own_workers() -> None:
     idle = [gpu("fresh", heartbeat_at=90.0), gpu("silent"), gpu("remote", heartbeat_at=90.0, owner="ann")]
 
     assert [g.gpu_id for g in lendable(Line(100.0, idle, [], [], []), stale_s=60.0)] == ["fresh"]
+
+
+@pytest.mark.parametrize(
+    ("other", "fields", "avoids"),
+    [
+        ({}, {}, "g0"),
+        ({"status": "training"}, {}, "g0"),  # it waits for that one
+        ({"status": "offline"}, {}, None),
+        ({"status": "draining"}, {}, None),
+        ({"gpu_name": "A100"}, {}, None),  # another class of GPU
+        ({"owner": "ann", "of_agent": True}, {}, None),
+        ({"is_confined": False}, {"is_confined": True}, None),
+        ({}, {"pinned_gpu": "g0"}, None),
+    ],
+)
+def test_a_disturbed_run_avoids_its_slot_while_another_one_of_that_class_serves_it(
+    other: dict[str, Any], fields: dict[str, Any], avoids: str | None
+) -> None:
+    disturbed = experiment(1, avoided_gpu="g0", **fields)
+
+    assert with_a_slot(disturbed, [gpu("g0"), gpu("g1", **other)]).avoided_gpu == avoids
+
+
+def test_a_disturbed_run_holds_nobody_up() -> None:
+    matched = pairs([experiment(1, avoided_gpu="g0"), experiment(2)], [gpu("g0"), gpu("g1")])
+
+    assert {e.number: g for e, g in matched} == {1: "g1", 2: "g0"}
+    assert pairs([experiment(1, avoided_gpu="g0")], [gpu("g0")]) == []
