@@ -54,6 +54,12 @@ class Certificates(Store):
 
         return await self.change(decide)
 
+    async def has_run(self, change: Change, e: Experiment) -> bool:
+        """Whether this retest is a run of a certificate's pair."""
+        (found,) = await change.read(hgetall(self._key(e.experiment_id)))
+        known = map(Certificate.model_validate_json, found.values())
+        return any(e.experiment_id in pair.in_order for one in known for pair in one.pairs)
+
     async def go_on(self, experiment_id: str, against: str, following: Next) -> Certificate:
         """Take the step that the newest pair's runs allow. Its verdict writes an event.
 

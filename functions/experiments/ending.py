@@ -37,6 +37,7 @@ from functions.runs.rules.time_limits import at_base, with_extension
 from functions.swarm.rules.results import stopped
 from functions.trust.rules.contention import with_contention
 from functions.trust.rules.hidden import check_hidden, codes_beside, look
+from state.certificates import Certificates
 from state.change import Change
 from state.decisions import Ending
 from state.digests import digest_of
@@ -189,7 +190,11 @@ class Completed(Response, CompleteAnswer):
 
 @function("experiment::complete", role=("agent", "worker"), writes=True)
 async def complete(
-    request: Complete, call: Call, experiments: Experiments, numbers: HiddenNumbers
+    request: Complete,
+    call: Call,
+    experiments: Experiments,
+    numbers: HiddenNumbers,
+    certificates: Certificates,
 ) -> Completed:
     """Record a run's result: its status, its gain over the best, and what the agent does with its commit."""
 
@@ -217,11 +222,13 @@ async def complete(
         seen = look(request.hidden, run, under, beside, facts) if facts is not None else None
         judged_on = beside._replace(hidden=seen.refusals) if seen is not None else beside
         ending = with_extension(judge_report(report, run, under, judged_on), request.val_bpb)
-        if request.num_steps is not None and not is_test:  # a test split is read once
-            ending = with_contention(ending, report, run, beside)
-        if ending.status == "queued":
-            await experiments.run_again(change, run, ending)
-            return Completed(**(ending.answer or {}))
+        if request.num_steps is not None:
+            after = with_contention(ending, report, run, beside)
+            if after.status != "queued":
+                ending = after
+            elif not await certificates.has_run(change, run.experiment):
+                await experiments.run_again(change, run, after)
+                return Completed(**(after.answer or {}))
         await experiments.finish(change, run, ending, beside)
         if seen is not None:
             numbers.keep(change, run.tag.name, under.key.gpu_class, seen.kept_after(ending))

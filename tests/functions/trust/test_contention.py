@@ -191,3 +191,17 @@ async def test_the_fastest_run_of_the_baseline_s_code_is_compared_with(mine: Tag
     answer = await ended(mine, await mine.begun("mar11-2"), 1.2, 1000)
 
     assert answer["status"] == "queued"
+
+
+async def test_a_run_of_a_certificate_is_judged_whatever_its_pace(
+    mine: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unchecked(*_: object) -> None:
+        """Commits of these tests are in no repository."""
+
+    monkeypatch.setattr("functions.trust.certificates.check_trainable", unchecked)
+    await ended(mine, await mine.begun("mar11-2"), 0.9, 1000)
+    certificate = (await mine.told("/api/trust/certify", experiment_id="mar11-2"))["certificate"]
+
+    for name in (certificate["pairs"][0]["candidate"], certificate["pairs"][0]["reference"]):
+        assert (await ended(mine, await mine.begun(name), 0.9, 500))["status"] == "measured"
