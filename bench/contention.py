@@ -3,11 +3,13 @@
     .venv/bin/python -P -m bench.contention
 
 A lab with two CPU slots (`./nightjar up --cpu 2`) and the default policy judges real runs. Each slot is kept on a
-core of its own. A run is gradient descent with numpy for a budget in wall seconds, and its loss falls with the steps
-that fit in. Two agents, each with its own tag, try one idea after another on top of the best. Ideas change the
-learning rate and the cost of a step, so the product of learning rate and steps per second says which of two codes is
-better on a quiet machine. That product decides which verdicts are flipped. A verdict counts once its retests have
-ended.
+core of its own. A run is gradient descent with numpy, and its loss falls with the steps that fit in its budget. The
+budget is in seconds in which the core works for the run or for the busy loop. So on a machine with other work the
+bench takes longer, and the loop disturbs as it does on a machine without.
+
+Two agents, each with its own tag, try one idea after another on top of the best. Ideas change the learning rate and
+the cost of a step. The product of learning rate and steps per second says which of two codes is better on a quiet
+machine, and so which verdicts are flipped. A verdict counts once its retests have ended.
 
 The quiet lab comes first, then the same ideas beside a busy loop on the second core. Brackets hold 95 % intervals.
 """
@@ -47,6 +49,11 @@ import numpy as np
 
 LR = 0.002
 WORK = 2
+LOOP = None
+
+def clock():
+    loop = time.clock_gettime(~LOOP << 3 | 2) if LOOP and os.sched_getaffinity(0) == {1} else 0.0
+    return time.process_time() + loop
 
 budget, seed = float(os.environ["NIGHTJAR_BUDGET_S"]), int(os.environ.get("NIGHTJAR_SEED", 0))
 rng = np.random.default_rng(seed)
@@ -54,8 +61,8 @@ spectrum = np.arange(1, 2049) ** -1.5
 hessian = np.diag(spectrum[:300])
 far = np.sqrt(spectrum ** -0.3)
 block = np.zeros((300, 300))
-steps, begun = 0, time.monotonic()
-while (used := time.monotonic() - begun) < budget:
+steps, begun = 0, clock()
+while (used := clock() - begun) < budget:
     for _ in range(WORK):
         block = hessian @ hessian
     far -= LR * spectrum * far
@@ -87,11 +94,12 @@ class Arm:
 
 
 @contextmanager
-def busy(core: int) -> Iterator[None]:
+def busy(core: int) -> Iterator[int]:
+    """A busy loop on this core; its process."""
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     os.sched_setaffinity(loop.pid, {core})
     try:
-        yield
+        yield loop.pid
     finally:
         loop.kill()
         loop.wait()
@@ -142,11 +150,11 @@ def settled(lab: RunningLab, tag: str, name: str) -> str | None:
     return None if stats["running"] + stats["queued"] else str(e["status"])
 
 
-def night(folder: Path, rounds: int, arm: Arm) -> None:
-    """Two agents at once in a lab of two pinned slots."""
+def night(folder: Path, rounds: int, arm: Arm, loop: int | None = None) -> None:
+    """Two agents at once in a lab of two pinned slots, beside this busy loop."""
     with running_lab(folder, BY_DEFAULT) as lab:
-        lab.base = lab.commit({"train.py": TRAIN})
-        lab.start("--cpu", str(len(CORES)))
+        lab.base = lab.commit({"train.py": TRAIN.replace("LOOP = None", f"LOOP = {loop}")})
+        lab.start("--cpu", str(len(CORES)), "--isolation", "limits")  # others hide the loop's clock
         lab.until(partial(pinned, lab), "each slot has its core")
         begun, lock = time.monotonic(), threading.Lock()
         tags = [f"agent{n}" for n in CORES]
@@ -185,8 +193,8 @@ def main(nights: int, rounds: int) -> None:
                 if name == ARMS[0]:
                     night(Path(folder) / "lab", rounds, arm)
                 else:
-                    with busy(CORES[1]):
-                        night(Path(folder) / "lab", rounds, arm)
+                    with busy(CORES[1]) as loop:
+                        night(Path(folder) / "lab", rounds, arm, loop)
             print(f"night {nth + 1}, {name}: {arm}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     table = Table("lab", "verdicts", "flipped", "bound", "runs", "contended", "sd of steps/s", "seconds")
     for name, arm in arms.items():
