@@ -11,8 +11,8 @@ visible split alone` is the same lab without a hidden split.
 
 In a whole night the agent has the lab judge all 200 of them, and builds on what is kept.
 
-The cost is that of scoring real attempts of the example project, in turns: the visible split alone, a hidden
-split of the same size, too, and the command of a guard before the training, too. Scoring takes as long after a short
+The cost is that of scoring real attempts of the example project, in turns. One has the visible split alone, one a
+hidden split of the same size, too, and one also the command of a guard. Scoring takes as long after a short
 training as after a long one. So trainings are short, and the seconds of their scoring are put beside a run of 60 s.
 The project's budget is in CPU seconds, so that other
 work on the machine matters little, and so is the share. Brackets hold 95 % intervals.
