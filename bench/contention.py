@@ -8,8 +8,8 @@ budget is in seconds in which the core works for the run or for the busy loop. S
 bench takes longer, and the loop disturbs as it does on a machine without.
 
 Two agents, each with its own tag, try one idea after another on top of the best. Ideas change the learning rate and
-the cost of a step. The product of learning rate and steps per second says which of two codes is better on a quiet
-machine, and so which verdicts are flipped. A verdict counts once its retests have ended.
+the cost of a step. On a quiet machine the code with the larger product of learning rate and steps per second is
+better. A verdict that says otherwise is flipped. It counts once its retests have ended.
 
 The quiet lab comes first, then the same ideas beside a busy loop on the second core. Brackets hold 95 % intervals.
 """

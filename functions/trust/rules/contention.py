@@ -26,13 +26,12 @@ def pace_of(e: Experiment) -> Pace | None:
     seconds = e.training_seconds or e.wall_seconds
     if not e.num_steps or not seconds or not is_timed(e):
         return None
-    has_cpu = is_on_cpu(e) and e.cpu_seconds is not None and e.wall_seconds
     return Pace(
         experiment_id=e.retest_of or e.experiment_id,
         steps=e.num_steps / seconds,
         tokens_m=e.total_tokens_m / seconds if e.total_tokens_m else None,
         mfu_percent=e.mfu_percent or None,
-        cpu_seconds=(e.cpu_seconds or 0.0) / (e.wall_seconds or 1.0) if has_cpu else None,
+        cpu_seconds=e.cpu_seconds / seconds if e.cpu_seconds and is_on_cpu(e) else None,
     )
 
 

@@ -70,4 +70,4 @@ def test_cpu_seconds_count_on_a_cpu_slot_alone() -> None:
         found.cpu_seconds
         for name in ("cpu", "H100")
         if (found := pace_of(experiment(2, gpu_class=name, **ran)))
-    ] == [0.5, None]
+    ] == [0.6, None]
