@@ -13,9 +13,9 @@ from state.records import Experiment, Pace
 FAR = 0.8
 """Share of a pace below which a run was disturbed.
 
-Contention is one-sided, so the reference is the fastest run, which no slow one can move. Undisturbed runs of the same
-code stay within a few percent of each other (bench/contention.py). A second program on the same core or GPU takes
-about a half. A threshold between the two is far from both.
+Contention is one-sided, so the reference is the fastest run, which no slow one can move. The steps per second of
+undisturbed runs of the same code have a standard deviation of 4 % (bench/contention.py), so 20 % less is not noise. A
+second program on the same core or GPU takes about a half.
 """
 MOST = 2
 """Attempts of one run that are left out as disturbed. The next one is judged whatever its pace."""
