@@ -37,6 +37,8 @@ CATALOGUE: dict[str, str] = {
     "certificate.decided": "its test has decided; data says certified, refused or inconclusive, and why",
     "distil.begun": "a chain of keeps is run without one change at a time; data says in which tag",
     "distil.decided": "the smallest patch with the same score is known, or why there is none",
+    "transfer.begun": "a keep and its reference are run in pairs at a longer budget; data says in which tag",
+    "transfer.decided": "its gain transfers, is bound to its budget, or was not decided; data says why",
     "cron.paused": "the clock no longer fires a function",
     "cron.resumed": "the clock fires it again",
     "dimension.defined": "a tag has other dimensions; data says which were added, changed and removed",

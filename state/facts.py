@@ -26,6 +26,7 @@ from state.records import (
     Strategy,
     Tag,
     Trace,
+    Transfer,
 )
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -286,6 +287,7 @@ class Shown:
     late_results: Sequence[Mapping[str, Any]]
     """Results that came too late to count."""
     certificate: Certificate | None
+    transfers: Sequence[Transfer]
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ hidden:<tag>                     hash   numbers of its test split, by experiment
 hidden:<tag>:<class>             hash   numbers of its hidden split on one class of GPU, with their spread
 certificates:<tag>               hash   newest certificate of each candidate that had one, by experiment
 distillations                    hash   distillations of chains of keeps, by the tag of their runs
+transfers                        hash   transfers of keeps to a longer budget, by the tag of their runs
 attempts:<id>                    hash   its attempts on workers
 reports:<id>                     list   its newest ticks as [progress, metric, time]
 ranks:<tag>:<class>:<bucket>     zset   runs by value at one bucket; see state/experiments/ranking.py

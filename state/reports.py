@@ -39,6 +39,7 @@ from state.records import (
     Status,
     Strategy,
     Tag,
+    Transfer,
     Trust,
 )
 from state.store import Store
@@ -162,6 +163,8 @@ class NightFacts:
     certificates: Sequence[Certificate]
     distillations: Sequence[Distillation]
     """Of the tag."""
+    transfers: Sequence[Transfer]
+    """Of its keeps."""
 
 
 class Reports(Store):
@@ -282,6 +285,7 @@ class Reports(Store):
                 "limits": ("HVALS", keys("agent_limits", tag)),
                 "certificates": ("HVALS", keys("certificates", tag)),
                 "distillations": ("HVALS", keys("distillations")),
+                "transfers": ("HVALS", keys("transfers")),
                 **{
                     status: self._listed(FailureRecord, keys.status(tag, status, "")[0], FAILURES_READ)
                     for status in failed
@@ -309,6 +313,9 @@ class Reports(Store):
             certificates=[Certificate.model_validate_json(text) for text in found["certificates"]],
             distillations=[
                 one for one in map(Distillation.model_validate_json, found["distillations"]) if one.tag == tag
+            ],
+            transfers=[
+                one for one in map(Transfer.model_validate_json, found["transfers"]) if one.tag == tag
             ],
         )
 

@@ -27,7 +27,7 @@ from functions.trust.rules.noise import near_scores
 from state.errors import Invalid, NotFound
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import ExperimentId, Tag, TraceId
-from state.records import OPEN, Certificate, Sketch, Status, score, stamp, view_of
+from state.records import OPEN, Certificate, Sketch, Status, Transfer, score, stamp, view_of
 
 
 class ReadExperiment(Request):
@@ -54,6 +54,8 @@ class ExperimentShown(Response):
     late_results: list[dict[str, Any]]
     certificate: Certificate | None
     """Its newest certificate: pairs of runs against a reference, and their verdict."""
+    transfers: list[Transfer]
+    """Whether its gain holds at longer budgets."""
 
 
 @function("experiment::get", Http("GET", "/api/experiment/{experiment_id}"), role="viewer")
@@ -74,6 +76,7 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
         log_tail=found.log,
         late_results=[dict(result) for result in found.late_results],
         certificate=found.certificate,
+        transfers=sorted(found.transfers, key=lambda one: one.begun_at),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from functions.formats.overriding import bound_by_blocks, bound_names, overriding
 from functions.formats.parsing import parsed
 from functions.formats.seed_literals import seed_literals
+from functions.swarm.rules.scanning import is_budget
 from state.errors import Invalid
 from state.seeds import is_seed
 
@@ -73,6 +74,19 @@ def reseeded(constants: Mapping[str, object], seed: int) -> dict[str, object]:
             found[name] = seed
         elif isinstance(value, list | tuple) and value and all(type(each) is int for each in value):
             found[name] = type(value)(range(seed, seed + len(value)))
+    return found
+
+
+def lengthened(source: str, given: Mapping[str, object], times: float) -> dict[str, object]:
+    """The constants of a script that hold its seconds of training, so many times as long; `given` has set some.
+
+    Raises Invalid for a source that does not parse.
+    """
+    found: dict[str, object] = {}
+    for name, value in {**read_constants(source), **given}.items():
+        if is_budget(name) and isinstance(value, int | float) and not isinstance(value, bool):
+            longer = value * times
+            found[name] = round(longer) if isinstance(value, int) and longer == round(longer) else longer
     return found
 
 

@@ -61,6 +61,15 @@ async def check_trainable(clone: Path | None, children: Children, code: Code) ->
         await asyncio.to_thread(_check_constants, script, code.constants)
 
 
+async def scripts_of(clone: Path, children: Children, code: Code) -> Sequence[str]:
+    """The scripts in which workers would set constants of some code; empty if git cannot tell.
+
+    Raises:
+        Invalid: the patch does not apply, or there is no such script.
+    """
+    return await _answered(children, lambda folder: _scripts(clone, code, folder, to_read=True)) or ()
+
+
 def asks_git(clone: Path | None, code: Code) -> bool:
     """Whether git has to be asked about some code. Raises Invalid: it sets constants, and no script takes them."""
     if code.constants and () in code.scripts:
@@ -258,8 +267,10 @@ async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> 
                 return None
 
 
-async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
-    """The scripts in which workers would set the constants; empty without constants, or if git cannot tell.
+async def _scripts(clone: Path, code: Code, folder: Path, *, to_read: bool = False) -> list[str]:
+    """The scripts in which workers would set the constants; empty if git cannot tell.
+
+    Empty also without constants, unless they are `to_read`.
 
     Raises:
         Invalid: the patch does not apply, there is no such script, or nothing would take the seed.
@@ -287,7 +298,7 @@ async def _scripts(clone: Path, code: Code, folder: Path) -> list[str]:
             await _git(clone, folder, "grep", "-q", "-F", "NIGHTJAR_SEED", *where, environ=apart)
         except Untold:
             raise no_script(()) from None
-    if not code.constants:
+    if not code.constants and not to_read:
         return []
     return [await _script(clone, tree, scripts, folder, apart) for scripts in code.scripts]
 

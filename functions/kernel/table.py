@@ -44,7 +44,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "tag": ("experiments.tags",),
     "token": ("people.tokens",),
     "trace": ("branches.traces", "branches.selecting", "branches.context"),
-    "trust": ("trust.certificates", "trust.distilling", "trust.shrinkage"),
+    "trust": ("trust.certificates", "trust.distilling", "trust.shrinkage", "trust.transferring"),
     "webhook": ("people.webhooks",),
 }
 """The modules of `functions` that declare the functions of a noun."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +11,13 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from functions.experiments.rules.entering import scripts_of_run
 from functions.experiments.rules.gains import chain
 from functions.experiments.rules.opening import is_base_code
 from functions.formats.patches import text_of
 from functions.kernel.clone import WholeCode, lacks, lines_between, recombined
 from functions.kernel.contract import Call, Command, On, Request, Response, function
 from functions.kernel.off_loop import Children, statistics_loaded
+from functions.trust.apart import POLICY, codes_of, free_name, open_beside, submit_beside
 from functions.trust.certificates import begin_run
 from functions.trust.rules.distilling import (
     Finish,
@@ -37,25 +36,14 @@ from state.experiments import Experiments
 from state.facts import Spread
 from state.ids import Tag as TagName
 from state.policies import Policies
-from state.records import NO_CHANGE, ChainChange, Distillation, Experiment
+from state.records import NO_CHANGE, ChainChange, Distillation
 from state.reports import NightFacts, Reports
-from state.seeds import unseeded
 from state.settings import Settings
 from state.tags import Tags
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-POLICY = {
-    "keep_rule": "strict",
-    "baseline_first": False,
-    "baseline_repeats": 0,
-    "max_retests": 0,
-    "traces.mode": "single",
-    "stopping.rule": "none",
-    "on_abort": "advise",
-}
-"""Differences from the distilled tag's policy: each run has its whole time, and none is repeated by itself."""
 BASE = WholeCode(NO_CHANGE, {})
 
 
@@ -95,7 +83,7 @@ async def distil(
     best_id = night.best.experiment.experiment_id if night.best else None
     one = next((one for one in reversed(known) if one.best == best_id and one.state != "stopped"), None)
     if one is None:
-        one = await _planned(night, len(known) + 1, distilling, children)
+        one = await _planned(night, distilling, children)
     if request.begin and one.state == "planned":
         if under_way := [each.into for each in known if each.state == "running"]:
             raise Conflict(
@@ -169,7 +157,7 @@ def _shown(one: Distillation) -> DistillationShown:
     return DistillationShown(distillation=one, runs=one.runs, hours=one.most_runs * one.run_s / 3600)
 
 
-async def _planned(night: NightFacts, nth: int, distilling: Distilling, children: Children) -> Distillation:
+async def _planned(night: NightFacts, distilling: Distilling, children: Children) -> Distillation:
     """The distillation of the tag's best, before its first run.
 
     Raises:
@@ -193,9 +181,10 @@ async def _planned(night: NightFacts, nth: int, distilling: Distilling, children
         raise Conflict(
             f"{tag.name!r} has no keep yet beside its baseline", hint="distil it after its first keep"
         )
+    taken = [one.into for one in await distilling.distillations.all()]
     one = Distillation(
         tag=tag.name,
-        into=f"{tag.name[:30]}-distil{nth}",
+        into=await free_name(tag.name, "distil", taken, distilling.tags),
         best=best.experiment_id,
         direction=tag.direction,
         most_runs=most_runs(len(steps)),
@@ -257,25 +246,9 @@ async def _chain_code(one: Distillation, distilling: Distilling, children: Child
         )
     keeps = await distilling.experiments.many([change.experiment_id for change in one.changes])
     codes: dict[str | None, WholeCode] = {None: BASE}
-    codes.update(await _codes(keeps, distilling))
+    codes.update(await codes_of(keeps, distilling.experiments))
     above = {change.experiment_id: change.above for change in one.changes}
     return ChainCode(above, codes, tag.base_commit, clone, children)
-
-
-async def _codes(found: Sequence[Experiment], distilling: Distilling) -> dict[str, WholeCode]:
-    patches = await distilling.experiments.patches_named([e.diff_id for e in found])
-    codes = dict[str, WholeCode]()
-    for e, patch in zip(found, patches, strict=True):
-        if patch is None and (e.diff_id is None or not e.is_unpatched):
-            raise Invalid(
-                f"the patch of {e.experiment_id} is not in the lab", hint="retract it, or restore it"
-            )
-        slots = (await distilling.experiments.train_facts(e.experiment_id)).slots if e.config_delta else ()
-        scripts = next(iter(scripts_of_run(slots, (), e.gpu_id)), ()) if e.config_delta else ()
-        codes[e.experiment_id] = WholeCode(
-            patch or NO_CHANGE, unseeded(e.config_delta) or {}, scripts or ("train.py",)
-        )
-    return codes
 
 
 async def _go_on(one: Distillation, call: Call, distilling: Distilling, children: Children) -> Distillation:
@@ -327,41 +300,11 @@ async def _begun(one: Distillation, call: Call, distilling: Distilling) -> Disti
     """Open the tag of the runs, and submit the code of the whole chain."""
     tag = await distilling.tags.get(one.tag)
     policy, _ = await distilling.policies.get(one.tag)
-    body = {
-        "tag": one.into,
-        "metric": {"name": tag.metric, "direction": tag.direction},
-        "base_commit": tag.base_commit,
-        "evaluator": tag.evaluator,
-        "evaluator_files": tag.evaluator_files,
-        "evaluator_command": tag.evaluator_command,
-        "policy": policy.changed(POLICY).model_dump(mode="json"),
-    }
-    try:
-        await call.invoke("experiment::setup", body)
-    except Conflict:
-        log.info("%s is open already", one.into)
+    await open_beside(one.into, tag, policy.changed(POLICY), call)
     [best] = await distilling.experiments.many([one.best])
-    code = (await _codes([best], distilling))[one.best]
-    name = await _submitted(one, code, f"the whole chain of {one.best}", call)
+    code = (await codes_of([best], distilling.experiments))[one.best]
+    name = await submit_beside(one.into, code, f"the whole chain of {one.best}", {}, call)
     return one.model_copy(update={"reference": name, "smallest": name})
-
-
-async def _submitted(one: Distillation, code: WholeCode, what: str, call: Call) -> str:
-    """The experiment of some code, the same however often it is asked for. Each has a seed of its own."""
-    digest = hashlib.sha1(what.encode() + code.patch, usedforsecurity=False).hexdigest()
-    body = {
-        "tag": one.into,
-        "hypothesis": "The score stays the same.",
-        "category": "ablation",
-        "commit_sha": digest,
-        "diff_summary": what,
-        "diff": code.patch.decode(),
-        "config_delta": dict(code.constants) or None,
-        "seed": int(digest[:7], 16),
-        "agent": "distil",
-        "request_id": f"{one.into}.{digest}",
-    }
-    return str((await call.invoke("experiment::submit", body))["experiment_id"])
 
 
 async def _left_out(
@@ -369,7 +312,8 @@ async def _left_out(
 ) -> Distillation:
     """Submit the smallest code without this change, if git can take it out."""
     code = await _chain_code(one, distilling, children)
-    [now] = (await _codes(await distilling.experiments.many([one.smallest or ""]), distilling)).values()
+    smallest = await distilling.experiments.many([one.smallest or ""])
+    [now] = (await codes_of(smallest, distilling.experiments)).values()
     [(before, after)] = code.changes([change.experiment_id])
     try:
         patch = await code.patch(now, [(after, before)])
@@ -378,7 +322,7 @@ async def _left_out(
     if patch == now.patch:
         return dropped(one, change, None, "the code is the same without it")
     what = f"without {change.experiment_id}: {change.description}"
-    return left_out(one, change, await _submitted(one, WholeCode(patch, {}), what[:200], call))
+    return left_out(one, change, await submit_beside(one.into, WholeCode(patch, {}), what[:200], {}, call))
 
 
 async def _parts(one: Distillation, distilling: Distilling, children: Children) -> list[list[str]]:

@@ -16,7 +16,17 @@ from state.indexes import fields_in, fields_of, members, records, row_as
 from state.moves import Arg
 from state.noise import main_spread, spread_at, spread_of
 from state.policy import Policy, read_policy
-from state.records import Best, Certificate, ComparedRun, Direction, Experiment, ExperimentRecord, OneRun, Tag
+from state.records import (
+    Best,
+    Certificate,
+    ComparedRun,
+    Direction,
+    Experiment,
+    ExperimentRecord,
+    OneRun,
+    Tag,
+    Transfer,
+)
 from state.tags import tag_in, unknown
 
 AT_ONCE = 500
@@ -100,6 +110,7 @@ class Showing(Queueing):
                 "log": ("GET", keys("log", experiment_id)),
                 "evidence": ("HGETALL", keys("evidence", experiment_id)),
                 "certificate": ("HGET", keys("certificates", tag), experiment_id),
+                "transfers": ("HVALS", keys("transfers")),
             }
         )
         if not found["runs"]:
@@ -120,6 +131,11 @@ class Showing(Queueing):
             certificate=Certificate.model_validate_json(found["certificate"])
             if found["certificate"]
             else None,
+            transfers=[
+                one
+                for one in map(Transfer.model_validate_json, found["transfers"])
+                if one.experiment_id == experiment_id
+            ],
         )
 
     async def live_log(self, experiment_id: str) -> LiveLog:

@@ -70,3 +70,4 @@ from state.records.traces import (
     Trace,
     TraceStatus,
 )
+from state.records.transfers import Transfer, TransferState

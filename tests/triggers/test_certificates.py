@@ -133,7 +133,7 @@ def test_ctrl_c_leaves_the_lab_at_work_and_says_how_to_go_on(
         return {"certificate": one | {"state": "running", "pairs": []}}
 
     monkeypatch.setattr(LabHttp, "ask", running)
-    monkeypatch.setattr("triggers.cli.certify.time.sleep", interrupted)
+    monkeypatch.setattr("triggers.cli.following.time.sleep", interrupted)
     words = ["m-2", "--data", str(tmp_path), "-o", str(tmp_path / "certificate")]
 
     done = CliRunner().invoke(command, words, standalone_mode=False)

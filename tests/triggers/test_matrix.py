@@ -70,6 +70,7 @@ OF_ROLES: Mapping[str, str] = {
         run::stop search::set_policy swarm::refill swarm::sweep swarm::workers tag::budget tag::pause
         tag::pause_all tag::unpause tag::unpause_all token::issue token::list token::revoke trace::audit
         trace::configure trace::sweep trust::distil trust::follow_certificates trust::follow_distilling
+        trust::follow_transfers trust::transfer
         trust::shrinkage webhook::add webhook::list webhook::remove webhook::test
     """,
 }

@@ -35,6 +35,7 @@ COMMANDS = {
     "retest": "run an experiment's code once more, on another seed",
     "certify": "test a gain in pairs of runs, and write the evidence",
     "distil": "find the smallest patch with the score of a tag's best",
+    "transfer": "try whether a keep's gain holds when it trains for longer",
     "stop": "stop an experiment",
     "pause": "start no more runs of a tag",
     "unpause": "start runs of a paused tag again",
@@ -74,8 +75,9 @@ class Lazy(Suggesting):
         return command
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """In one line, so that the help fits a screen."""
-        with formatter.section("Options"):
+        """In one line without a heading, so that the help fits a screen."""
+        formatter.write_paragraph()
+        with formatter.indentation():
             formatter.write_dl([("-h, --help, --version", "show this message, or the version")])
         self.format_commands(ctx, formatter)
 

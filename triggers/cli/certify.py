@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from functions.trust.rules.sequential import e_values, paired_gain
-from state.errors import Exhausted, TooManyRequests, Unavailable
 from state.program import PROGRAM
 from triggers.certificates import folder
+from triggers.cli.following import followed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, with_lab
 from triggers.cli.output import DISCARD, OK
 from triggers.cli.runs import path_of
-
-LOOK_S = 1.0
-PATIENCE_S = 60.0
-"""How long the lab may be down while we wait."""
 
 
 @click.command()
@@ -63,20 +58,15 @@ def command(
 
 def _followed(http: LabHttp, one: dict[str, Any]) -> dict[str, Any]:
     """The certificate once it is decided; prints each pair as it ends."""
-    told, heard_at = 0, time.monotonic()
-    while True:
+    told, path = 0, path_of(one["experiment_id"])
+
+    def tell(one: dict[str, Any]) -> None:
+        nonlocal told
         for line in lines(one)[told:]:
             click.echo(line)
             told += 1
-        if one["state"] != "running":
-            return one
-        time.sleep(LOOK_S)
-        try:
-            one = http.ask("GET", path_of(one["experiment_id"]))["certificate"]
-            heard_at = time.monotonic()
-        except (Exhausted, TooManyRequests, Unavailable):
-            if time.monotonic() - heard_at > PATIENCE_S:
-                raise
+
+    return followed(one, lambda: http.ask("GET", path)["certificate"], tell)
 
 
 def lines(one: dict[str, Any]) -> list[str]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 
-from state.errors import Exhausted, TooManyRequests, Unavailable
 from state.program import PROGRAM
+from triggers.cli.following import followed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, tag_argument, with_lab
 from triggers.cli.output import DISCARD, OK, counted, print_json, show
 from triggers.cli.runs import the_tag
 
-LOOK_S = 1.0
-PATIENCE_S = 60.0
-"""How long the lab may be down while we wait."""
 UNDECIDED = ("untried", "trying")
 
 
@@ -53,22 +49,16 @@ def command(http: LabHttp, tag: str | None, yes: bool, as_json: bool) -> int:
 
 def _followed(http: LabHttp, one: dict[str, Any]) -> dict[str, Any]:
     """The distillation once it is over; prints each change when it is decided."""
-    told, heard_at = dict[str, str](), time.monotonic()
-    while True:
+    told, asked = dict[str, str](), {"tag": one["tag"]}
+
+    def tell(one: dict[str, Any]) -> None:
         for change in one["changes"]:
             name, state = change["experiment_id"], change["state"]
             if state not in UNDECIDED and told.get(name) != state:
                 told[name] = state
                 show(line(change))
-        if one["state"] != "running":
-            return one
-        time.sleep(LOOK_S)
-        try:
-            one = http.ask("POST", "/api/trust/distil", {"tag": one["tag"]})["distillation"]
-            heard_at = time.monotonic()
-        except (Exhausted, TooManyRequests, Unavailable):
-            if time.monotonic() - heard_at > PATIENCE_S:
-                raise
+
+    return followed(one, lambda: http.ask("POST", "/api/trust/distil", asked)["distillation"], tell)
 
 
 def budget(found: dict[str, Any]) -> str:

@@ -37,6 +37,7 @@ TOLD = {
     "experiment.retesting": ("retest_id", "seed"),
     "experiment.retested": ("status", "val_bpb"),
     "certificate.decided": ("state", "against", "pairs"),
+    "transfer.decided": ("state", "budget_s", "pairs"),
     "experiment.confirmed": ("val_bpb", "base_commit_sha"),
     "experiment.revalued": ("val_bpb", "judged_val_bpb"),
     "experiment.demoted": ("val_bpb", "best_experiment_id", "base_commit_sha"),

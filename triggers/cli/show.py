@@ -11,7 +11,7 @@ from functions.formats.metrics_block import deciding_line, remedies_in
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import with_lab
-from triggers.cli.output import print_json, printable, printable_lines
+from triggers.cli.output import counted, print_json, printable, printable_lines
 from triggers.cli.runs import digits_of, gain_in_words, is_of_swarm, measured, outcome, path_of, value
 
 
@@ -47,6 +47,8 @@ def _facts(run: dict[str, Any], found: dict[str, Any], digits: int) -> Iterator[
         yield "run again", f"{retest['retest_id']}: {retest['status']}{again} (seed {retest['seed']})"
     if one := found["certificate"]:
         yield "certificate", certificate_line(one)
+    for one in found["transfers"]:
+        yield "transfer", transfer_line(one)
     if (claim := found["claim"]) and claim["claimed_bpb"] is not None:
         interval = claim["claimed_interval"]
         within = f", 95 % within {interval[0]:.{digits}f} and {interval[1]:.{digits}f}" if interval else ""
@@ -109,6 +111,14 @@ def certificate_line(one: dict[str, Any]) -> str:
     return f"{what}, {pairs} pairs, e-value {one['e_value']:.4g}" + (
         f"; {one['reason']}" if one["reason"] else ""
     )
+
+
+def transfer_line(one: dict[str, Any]) -> str:
+    """A transfer in a line."""
+    there = "" if one["longer_gain"] is None else f", {one['longer_gain']:+.3g} at {one['budget_s']:g} s"
+    gain = f"{one['gain']:+.3g} at {one['own_budget_s']:g} s{there}"
+    why = f"; {one['reason']}" if one["reason"] else ""
+    return f"{one['state']}: gain over {one['against']} {gain}, {counted(one['pairs'], 'pair')}{why}"
 
 
 def _of_baseline(run: dict[str, Any], digits: int) -> str:

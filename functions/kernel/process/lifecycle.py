@@ -55,6 +55,7 @@ from state.tokens import CHANGES as TOKEN_CHANGES
 from state.tokens import Tokens
 from state.traces import Traces
 from state.train_queue import PiQueue, TrainQueue
+from state.transfers import Transfers
 from state.wakeups import Wakeups
 from state.webhooks import Webhooks
 
@@ -139,6 +140,7 @@ def _bound(
         Certificates(lab),
         HiddenNumbers(lab),
         Distillations(lab),
+        Transfers(lab),
         PatchArchiving(lab),
         Reports(lab),
         Tallies(lab),

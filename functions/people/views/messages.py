@@ -36,6 +36,8 @@ SENTENCES: Mapping[str, str] = {
     "certificate.decided": "{subject} against {against}, after {pairs} pairs: {state}. {reason}",
     "distil.begun": "{tag} is distilled: {changes} changes, in at most {most_runs} runs of {subject}.",
     "distil.decided": "{tag} is distilled ({state}): {kept} of {changes} changes matter, after {runs} runs. {reason}",
+    "transfer.begun": "{subject} and {against} are run at {budget_s} s each, in {into}.",
+    "transfer.decided": "{subject} at {budget_s} s, after {pairs} pairs: {state}. {reason}",
     "run.ticked": "{subject} has {metric} at {bucket} of its run.",
     "run.stopping": "{subject} is stopped early, at {bucket} of its run: its rank is {rank} of 100.",
     "run.extended": "{subject} uses the {extra_s} s that it was given: it has {metric} at {progress} of its budget.",

@@ -29,6 +29,7 @@ from state.records import (
     Result,
     Sketch,
     Tag,
+    Transfer,
     stamp,
 )
 from state.reports import NightFacts
@@ -148,6 +149,8 @@ class NightView(BaseModel):
     """The newest certificate of each candidate, oldest first."""
     distilled: Distillation | None
     """The newest distillation: which changes of a chain of keeps still matter."""
+    transfers: list[Transfer]
+    """Whether gains of keeps hold at longer budgets, oldest first."""
 
 
 def night_view(
@@ -226,6 +229,7 @@ def night_view(
         ],
         certificates=sorted(facts.certificates, key=lambda one: one.begun_at),
         distilled=max(facts.distillations, key=lambda one: one.begun_at, default=None),
+        transfers=sorted(facts.transfers, key=lambda one: one.begun_at),
     )
 
 
@@ -384,6 +388,7 @@ def _lines(night: NightView, picture: str | None) -> Iterator[str]:
         yield from _chart(night)
     yield from _chain(night)
     yield from _certificates(night)
+    yield from _transfers(night)
     yield from _distilled(night)
     yield from _changes(night.chain)
     yield from _failed(night)
@@ -448,6 +453,17 @@ def _certificates(night: NightView) -> Iterator[str]:
         for one in night.certificates:
             numbers = f"{one.min_gain:.6g} | {one.alpha:.6g} | {len(one.counted)} | {one.e_value:.6g}"
             yield f"| {one.experiment_id} | {one.against} | {one.state} | {numbers} |"
+        yield ""
+
+
+def _transfers(night: NightView) -> Iterator[str]:
+    if night.transfers:
+        yield "## At a longer budget\n\n| keep | against | seconds | gain | seconds | gain | pairs | verdict |"
+        yield "|---|---|---|---|---|---|---|---|"
+        for one in night.transfers:
+            there = "" if one.longer_gain is None else f"{one.longer_gain:+.3g}"
+            gains = f"{one.own_budget_s:g} | {one.gain:+.3g} | {one.budget_s:g} | {there}"
+            yield f"| {one.experiment_id} | {one.against} | {gains} | {one.pairs} | {one.state} |"
         yield ""
 
 

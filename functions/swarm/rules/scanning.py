@@ -56,6 +56,11 @@ def scanned(constants: Mapping[str, object], choices: Mapping[str, Sequence[str]
     return Scanned(found, left_out)
 
 
+def is_budget(name: str) -> bool:
+    """Whether a constant of this name holds the seconds of a run."""
+    return _BUDGET.search(name) is not None
+
+
 def suggestion(name: str, value: object, choices: Sequence[str] = ()) -> DeclaredDimension | str:
     """A dimension for this constant, or why there is none. A text needs `choices` for more than one category."""
     if reason := untouched(name, value):
@@ -103,7 +108,7 @@ def untouched(name: str, value: object) -> str | None:
         return "a private name"
     if reason := reserved(name):
         return reason
-    if _BUDGET.search(name):
+    if is_budget(name):
         return "a time limit: it would change what runs are compared by"
     if _UNTOUCHED.search(name):
         return "by its name a place"

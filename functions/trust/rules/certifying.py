@@ -54,17 +54,22 @@ def begun(
             f"{candidate.experiment_id} is being certified against {before.against}",
             hint="wait for its verdict, or ask with the same against, min_gain and alpha",
         )
+    check_pair(candidate, reference)
+    return asked.model_copy(update={"nth": before.nth + 1 if before else 1, "gpu_class": candidate.gpu_class})
+
+
+def check_pair(candidate: Experiment, reference: Experiment) -> None:
+    """Raise Conflict for two experiments that cannot be run in pairs."""
     for e in (candidate, reference):
         _check_measured(e)
     if candidate.experiment_id == reference.experiment_id or candidate.tag != reference.tag:
-        raise Conflict("a certificate compares two experiments of one tag", hint="name another reference")
+        raise Conflict("pairs are of two experiments of one tag", hint="name another reference")
     if key_of(candidate) != key_of(reference):
         raise Conflict(
             f"{candidate.experiment_id} and {reference.experiment_id} were measured under other conditions:"
             f" {key_of(candidate)}, {key_of(reference)}",
             hint="name a reference with the same GPU class, evaluator and budget",
         )
-    return asked.model_copy(update={"nth": before.nth + 1 if before else 1, "gpu_class": candidate.gpu_class})
 
 
 def _conditions(one: Certificate) -> tuple[str, float, float]:
@@ -76,7 +81,7 @@ def _check_measured(e: Experiment) -> None:
     if e.is_claim or e.worker_id is not None or e.gpu_class is None:
         raise Conflict(
             f"{e.experiment_id} was not measured by a worker of this lab",
-            hint="submit it: a certificate needs runs on a known class of GPU",
+            hint="submit it: pairs need runs on a known class of GPU",
         )
 
 
@@ -120,19 +125,19 @@ def _next_run(e: Experiment) -> str:
 
 
 def _closed(pair: CertificatePair, runs: list[Experiment], candidate: Experiment) -> CertificatePair:
-    faults = [fault for run in runs if (fault := _fault(run, candidate)) is not None]
+    faults = [fault for run in runs if (fault := fault_of(run, candidate)) is not None]
     values = [run.own_value for run in runs]
     if faults or None in values:
         return pair.model_copy(update={"broken": "; ".join(faults)})
     return pair.model_copy(update={"measured": tuple(values)})
 
 
-def _fault(run: Experiment, candidate: Experiment) -> str | None:
-    """Why a run is no evidence."""
-    if run.status != RETESTED or run.val_bpb is None:
+def fault_of(run: Experiment, candidate: Experiment) -> str | None:
+    """Why a run is no evidence. It is a retest, or the first run of its code."""
+    if run.status not in (RETESTED, "keep", "discard") or run.val_bpb is None:
         return f"{run.experiment_id}: {run.error_kind or run.status}"
     if run.own_value is None:
-        return f"{run.experiment_id}: over its budget"
+        return f"{run.experiment_id}: {f'guard {run.guard}' if run.guard else 'over its budget'}"
     if run.claimed or key_of(run) != key_of(candidate):
         return f"{run.experiment_id}: measured under other conditions"
     return None

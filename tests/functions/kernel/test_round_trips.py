@@ -39,6 +39,7 @@ MORE: dict[str, tuple[int, int]] = {
     "experiment::judge_retests": (3, 0),
     "trust::certify": (12, 4),
     "trust::follow_certificates": (9, 0),
+    "trust::transfer": (4, 0),
     "swarm::register": (3, 1),
     "swarm::register, again": (3, 1),
     "swarm::next_config, in another population": (3, 1),
@@ -230,6 +231,15 @@ async def certificates(a: Counter) -> None:
     await a.paid("trust::distil", tag=SURE)
     await a.paid("trust::distilled", tag=SURE)
     await a.paid("trust::follow_distilling", tag=PLAIN)
+    lab, records = a.process.lab, [a.process.lab.keys.experiment(name) for name in names]
+    before = [await lab.command("HGETALL", record) for record in records]
+    for record in records:  # as if a worker had trained it
+        await lab.command("HSET", record, "attempt", "1", "budget_s", "300.0")
+    await a.paid("trust::transfer", experiment_id=names[1], against=names[0])
+    await a.paid("trust::follow_transfers", tag=SURE)
+    for record, fields in zip(records, before, strict=True):
+        await lab.command("DEL", record)
+        await lab.command("HSET", record, *(word for field in fields.items() for word in field))
 
 
 async def readers(a: Counter) -> None:

@@ -88,7 +88,7 @@ export function next({ e, row, diff }) {
 }
 
 // Facts as [name, value]; what is not known is left out.
-export function facts({ e, retests, children, claim, digits, certificate }) {
+export function facts({ e, retests, children, claim, digits, certificate, transfers }) {
   const seconds = e.wall_seconds ?? (e.started_at && e.finished_at ? (Date.parse(e.finished_at) - Date.parse(e.started_at)) / 1000 : null);
   const judged = e.judged_val_bpb ?? e.delta_bpb ?? e.val_bpb;
   return known({
@@ -114,6 +114,7 @@ export function facts({ e, retests, children, claim, digits, certificate }) {
     "may be claimed": claim.claimed_bpb === null ? null
       : `${number(claim.claimed_bpb, digits)}${claim.claimed_interval === null ? "" : `, 95 % interval ${claim.claimed_interval.map((end) => number(end, digits)).join(" to ")}`}`,
     certificate: certificate && certified(certificate),
+    transfer: transfers.map(transferred).join(" \u00b7 ") || null,
     [isOfSwarm(e) ? "config" : "commit"]: e.commit_sha,
     "other code than its patch": e.diff_differs ? "the commit was trained" : null,
     seed: e.seed,
@@ -127,6 +128,11 @@ export function facts({ e, retests, children, claim, digits, certificate }) {
 function certified({ state, against, min_gain: margin, alpha, pairs, reason }) {
   const count = pairs.filter(({ measured }) => measured !== null).length;
   return `${state}, ${count} pairs: a gain over ${against}${margin ? ` beyond ${margin}` : ""} at alpha ${alpha}${reason ? `; ${reason}` : ""}`;
+}
+
+function transferred({ state, against, gain, own_budget_s: own, longer_gain: longer, budget_s: budget, pairs, reason }) {
+  const signed = (value) => `${value > 0 ? "+" : ""}${Number(value.toPrecision(3))}`;
+  return `${state}: gain over ${against} ${signed(gain)} at ${own} s${longer === null ? "" : `, ${signed(longer)} at ${budget} s`}, ${pairs} pairs${reason ? `; ${reason}` : ""}`;
 }
 
 // What it measured beside its value, as [name, value].

@@ -1,0 +1,224 @@
+"""Transfers: a keep and its reference run in pairs at a longer budget, in a tag of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from functions.experiments.rules.entering import scripts_of_run
+from functions.experiments.views.hints import alive
+from functions.formats.constants import lengthened
+from functions.kernel.clone import Code, WholeCode, scripts_of
+from functions.kernel.contract import Call, Command, On, Response, function
+from functions.kernel.off_loop import Children
+from functions.trust.apart import POLICY, codes_of, free_name, open_beside, submit_beside
+from functions.trust.rules.certifying import begun, reference_of
+from functions.trust.rules.transferring import certificate_of, ended, judged, planned, why_not
+from state.certificates import Certificates
+from state.entries import TrainFacts
+from state.errors import Conflict, Invalid
+from state.experiments import Experiments
+from state.ids import ExperimentId
+from state.ids import Tag as TagName
+from state.records import OPEN, Experiment, Transfer
+from state.settings import Settings
+from state.tags import Tags
+from state.transfers import Transfers
+
+
+@dataclass(frozen=True)
+class Transferring:
+    """What transfers are made with."""
+
+    transfers: Transfers
+    certificates: Certificates
+    experiments: Experiments
+    tags: Tags
+    settings: Settings
+
+
+class TransferKeep(Command):
+    experiment_id: ExperimentId
+    budget: str = Field(
+        "4x",
+        pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?x?$",
+        description="seconds of a run, or a multiple of the keep's own budget",
+        examples=["4x", "1200"],
+    )
+    against: ExperimentId | None = Field(
+        None,
+        description="the reference experiment; default: the tag's baseline, else what it was compared with",
+        examples=["mar11-1"],
+    )
+    begin: bool = Field(False, description="begin it; otherwise only the plan with its budget is answered")
+
+
+class TransferShown(Response):
+    transfer: Transfer
+    hours: float
+    """Hours for all runs on one GPU, at most."""
+
+
+@function("trust::transfer", role="operator", writes=True)
+async def transfer(
+    request: TransferKeep, call: Call, transferring: Transferring, children: Children
+) -> TransferShown:
+    """Plan or begin runs of a keep and its reference at a longer budget, or show them; safe to repeat."""
+    experiments, transfers = transferring.experiments, transferring.transfers
+    facts = await experiments.train_facts(request.experiment_id)
+    e = facts.experiment
+    against = request.against or reference_of(e, facts.tag)
+    reference, known = (await experiments.train_facts(against)).experiment, await transfers.all()
+    into = await free_name(e.tag, "transfer", [one.into for one in known], transferring.tags)
+    one = planned(e, reference, facts.tag, request.budget, known, into)
+    if one.state == "planned":
+        _slot(facts, transferring.settings)
+    if request.begin and one.state == "planned":
+        await transfers.put(None, one.model_copy(update={"state": "running"}))
+        one = await transfers.get(one.into)
+    if request.begin:
+        one = await _go_on(one, call, transferring, children)
+    return TransferShown(transfer=one, hours=one.most_runs * one.budget_s / 3600)
+
+
+class FollowTransfers(Command):
+    tag: TagName
+
+
+class FollowedTransfers(Response):
+    running: list[str]
+    """Keeps whose transfer is undecided."""
+
+
+@function(
+    "trust::follow_transfers",
+    On(
+        *("transfer.begun", "experiment.finished", "experiment.lost", "experiment.retracted"),
+        "certificate.decided",
+        debounce="tag",
+    ),
+    role="operator",
+    writes=True,
+)
+async def follow_transfers(
+    request: FollowTransfers, call: Call, transferring: Transferring, children: Children
+) -> FollowedTransfers:
+    """Take the steps that ended runs allow transfers: the first pair, its test, or a label. Safe to repeat."""
+    running = []
+    for one in await transferring.transfers.all():
+        if request.tag in (one.tag, one.into):
+            one = await _go_on(one, call, transferring, children)
+            if one.state == "running":
+                running.append(one.experiment_id)
+    return FollowedTransfers(running=running)
+
+
+def _slot(facts: TrainFacts, settings: Settings) -> str | None:
+    """The slot that both codes wait for, so that they run on the keep's class of GPU; None: all are of it.
+
+    Raises:
+        Conflict: no live worker has that class.
+    """
+    e, workers = facts.experiment, alive(facts.slots, facts.now, settings.stale_s)
+    slots = [slot for slot in facts.slots if slot.gpu_id in workers]
+    fit = [s for s in slots if s.gpu_name == e.gpu_class and (s.is_confined or not facts.tag.hidden_split)]
+    if not fit:
+        raise Conflict(
+            f"no worker of the lab serves the class {e.gpu_class!r}, on which {e.experiment_id} was measured",
+            hint="start one there: ./nightjar worker",
+        )
+    return None if len(fit) == len(slots) else fit[0].gpu_id
+
+
+async def _go_on(one: Transfer, call: Call, transferring: Transferring, children: Children) -> Transfer:
+    """Take every step of a transfer until runs are awaited. A label is taken back with a retracted run."""
+    while one.state in ("running", "transfers"):
+        after = await _after(one, call, transferring, children)
+        if after == one:
+            return one
+        await transferring.transfers.put(one, after)
+        one = await transferring.transfers.get(one.into)
+    return one
+
+
+async def _after(one: Transfer, call: Call, transferring: Transferring, children: Children) -> Transfer:
+    """The transfer after its next step; unchanged: runs are awaited."""
+    experiments, certificates = transferring.experiments, transferring.certificates
+    compared = await experiments.many([one.experiment_id, one.against])
+    known = await certificates.all(one.into)
+    if gone := next((e.experiment_id for e in compared if e.status == "retracted"), None):
+        copies = [name for name in (one.candidate, one.reference) if name and one.state == "running"]
+        for e in await experiments.many(copies):
+            of_it = {"experiment_id": e.experiment_id, "reason": f"{gone} was retracted"}
+            with suppress(Conflict):  # it has ended otherwise
+                await call.invoke(f"experiment::{'stop' if e.status in OPEN else 'retract'}", of_it)
+        return ended(one, f"{gone} was retracted")
+    if one.candidate is None or one.reference is None:
+        return await _submitted(one, compared, call, transferring, children)
+    if known:
+        return judged(one, known[0])
+    candidate, reference = await experiments.many([one.candidate, one.reference])
+    if candidate.status in OPEN or reference.status in OPEN:
+        return one
+    if (why := why_not(one, candidate, reference)) is not None:
+        return ended(one, why)
+    asked = certificate_of(one, candidate, reference, await transferring.tags.get(one.into))
+    return judged(
+        one,
+        await certificates.begin(
+            one.candidate,
+            one.reference,
+            lambda before, candidate, reference, now: begun(
+                before, candidate, reference, asked.model_copy(update={"begun_at": now})
+            ),
+        ),
+    )
+
+
+async def _submitted(
+    one: Transfer, compared: list[Experiment], call: Call, transferring: Transferring, children: Children
+) -> Transfer:
+    """Open the tag of the runs, and submit the code of both, the reference first."""
+    facts = await transferring.experiments.train_facts(one.experiment_id)
+    # a longest time that the policy names is one of the shorter budget
+    longer = {"budgets.base_s": one.budget_s, "budgets.max_timeout_s": None}
+    submissions = []
+    try:
+        slot, codes = _slot(facts, transferring.settings), await codes_of(compared, transferring.experiments)
+        for e in reversed(compared):
+            code = await _lengthened(one, e, codes[e.experiment_id], facts, transferring, children)
+            what = f"{e.experiment_id} at {one.budget_s:g} s, beside {one.experiment_id}"
+            of = {"commit_sha": e.commit_sha, "hypothesis": what, "agent": "transfer", "gpu_id": slot}
+            submissions.append((code, what, of))
+        await open_beside(one.into, facts.tag, facts.policy.changed(POLICY | longer), call)
+        reference, candidate = [await submit_beside(one.into, *each, call) for each in submissions]
+    except (Conflict, Invalid) as problem:
+        return ended(one, problem.detail)
+    return one.model_copy(update={"candidate": candidate, "reference": reference})
+
+
+async def _lengthened(
+    one: Transfer,
+    e: Experiment,
+    code: WholeCode,
+    facts: TrainFacts,
+    transferring: Transferring,
+    children: Children,
+) -> WholeCode:
+    """The code with the longer budget in the constants that hold one. Others read NIGHTJAR_BUDGET_S."""
+    scripts = scripts_of_run(facts.slots, (), e.gpu_id) - {()}
+    clone = transferring.settings.clone
+    if clone is None or not scripts:
+        return code
+    found = await scripts_of(
+        clone,
+        children,
+        Code(e.commit_sha, facts.tag.base_commit, code.patch, code.constants, scripts=scripts),
+    )
+    constants, times = dict(code.constants), one.budget_s / one.own_budget_s
+    for text in found:
+        constants |= await asyncio.to_thread(lengthened, text, code.constants, times)
+    return WholeCode(code.patch, constants, code.scripts)

@@ -1,0 +1,58 @@
+"""Records of runs that are in a tag of their own, one for each such tag."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+from state.change import Change, clock, hmget
+from state.errors import NotFound
+from state.records import Distillation, Transfer
+from state.store import Store
+
+T = TypeVar("T", Distillation, Transfer)
+
+
+class Apart(Store, Generic[T]):
+    """All records of one kind in the lab."""
+
+    record: ClassVar[Any]
+    family: ClassVar[str]
+
+    @abstractmethod
+    def _tell(self, change: Change, one: T, *, is_new: bool) -> None:
+        """Write the event of its begin or of its new state."""
+
+    async def all(self, tag: str | None = None) -> list[T]:
+        """Those of a tag, or of all, oldest first."""
+        texts = await self._lab.command("HVALS", self._keys(self.family))
+        found: list[T] = [self.record.model_validate_json(text) for text in texts]
+        return sorted((one for one in found if tag in (None, one.tag)), key=lambda one: one.begun_at)
+
+    async def get(self, into: str) -> T:
+        """The one whose runs are in a tag. Raises NotFound: there is none."""
+        text = await self._lab.command("HGET", self._keys(self.family), into)
+        if text is None:
+            raise NotFound(f"{into!r} is not in the lab's {self.family}")
+        found: T = self.record.model_validate_json(text)
+        return found
+
+    async def put(self, before: T | None, after: T) -> bool:
+        """Store the next state; False: another process has stored one meanwhile. Begin and end write events."""
+        key, found_before = self._keys(self.family), before and before.model_dump_json()
+
+        async def decide(change: Change) -> bool:
+            found, now = await change.read(hmget(key, after.into), clock())
+            if found[after.into] != found_before:
+                return change.idle(False)
+            stored = after
+            if before is None:
+                stored = after.model_copy(update={"begun_at": now})
+            elif after.state != "running":
+                stored = after.model_copy(update={"decided_at": now})
+            change.hset(key, {after.into: stored.model_dump_json()})
+            if before is None or after.state != before.state:
+                self._tell(change, stored, is_new=before is None)
+            return True
+
+        return await self.change(decide)

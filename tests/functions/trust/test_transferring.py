@@ -1,0 +1,285 @@
+"""trust::transfer runs a keep and its reference in pairs at a longer budget, in a tag of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions.trust.rules.sequential import e_values
+from state.experiments import Experiments
+from state.records import Transfer
+from state.transfers import Transfers
+from tests.functions.conftest import TagUnderTest
+from tests.labs import add_gpu, open_tag, silence, waiting
+
+INTO = "mar11-transfer1"
+
+
+async def opened(tag: TagUnderTest) -> None:
+    """mar11-1 with 1.0 and mar11-2, a keep, with 0.9."""
+    await tag.open(keep_rule="strict")
+    await tag.trained(1.0, commit_sha="abc1234", diff="")
+    await tag.trained(0.9, diff="+ a change\n")
+
+
+async def transfer(tag: TagUnderTest, **fields: Any) -> dict[str, Any]:
+    fields = {"experiment_id": "mar11-2", "begin": True, **fields}
+    return dict((await tag.told("/api/trust/transfer", **fields))["transfer"])
+
+
+async def followed(tag: TagUnderTest) -> Transfer:
+    """The transfer after its event handlers have run."""
+    for path in ("follow-transfers", "follow-certificates", "follow-transfers"):
+        await tag.told(f"/api/trust/{path}", tag=INTO)
+    return (await Transfers(tag.lab).all())[-1]
+
+
+async def measured(tag: TagUnderTest, name: str, value: float, seconds: float = 1205.0) -> None:
+    """A worker trained this run of the transfer for so long."""
+    e = await tag.begun(name)
+    assert e.budget_s == 1200.0
+    lease = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence}
+    took = {"wall_seconds": seconds, "cpu_seconds": seconds}
+    await tag.told(
+        "/api/experiment/complete", **lease, **took, val_bpb=value, gpu_class="H100", evaluator_hash="e" * 16
+    )
+    await tag.free(e)
+
+
+async def pair(tag: TagUnderTest, candidate: float, reference: float) -> Transfer:
+    """The transfer after the runs that wait for a worker measured this."""
+    for e in await waiting(tag.lab):
+        is_reference = (e.retest_of or e.experiment_id) == f"{INTO}-1"
+        await measured(tag, e.experiment_id, reference if is_reference else candidate)
+    return await followed(tag)
+
+
+async def test_a_plan_has_the_budget_and_begins_nothing(tag: TagUnderTest) -> None:
+    await opened(tag)
+
+    answer = await tag.told("/api/trust/transfer", experiment_id="mar11-2")
+
+    one = answer["transfer"]
+    assert (one["state"], one["against"], one["into"]) == ("planned", "mar11-1", INTO)
+    assert (one["own_budget_s"], one["budget_s"], one["most_runs"]) == (300, 1200, 40)
+    assert answer["hours"] == pytest.approx(40 * 1200 / 3600)
+    assert await Transfers(tag.lab).all() == []
+    assert await tag.events("transfer.begun") == []
+
+
+async def test_a_gain_on_every_seed_transfers(tag: TagUnderTest) -> None:
+    await opened(tag)
+
+    begun = await transfer(tag)
+    assert (begun["state"], begun["reference"], begun["candidate"]) == ("running", f"{INTO}-1", f"{INTO}-2")
+    found = await pair(tag, 0.8, 0.9)
+    nth = 1
+    while found.state == "running":
+        assert found.pairs == nth
+        found, nth = await pair(tag, 0.8 + nth / 100, 0.9 + nth / 100), nth + 1
+
+    assert (found.state, found.pairs) == ("transfers", 5)
+    assert found.longer_gain == pytest.approx(0.1)
+    assert found.e_value == pytest.approx(e_values([0.1] * 5)[-1])
+    shown = (await tag.shown("mar11-2"))["transfers"]
+    assert [each["state"] for each in shown] == ["transfers"]
+    night = await tag.told("/api/report/night", tag="mar11")
+    assert night["transfers"] == shown
+    [told] = await tag.events("transfer.begun")
+    assert (told["into"], told["budget_s"]) == (INTO, 1200)
+    [told] = await tag.events("transfer.decided")
+    assert (told["state"], told["pairs"]) == ("transfers", 5)
+
+
+async def test_a_gain_that_vanishes_is_bound_to_its_budget(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await transfer(tag, budget="1200")
+
+    while (found := await pair(tag, 0.91, 0.9)).state == "running":
+        pass
+
+    assert found.state == "bound to its budget"
+    assert found.gain == pytest.approx(0.1)
+    assert found.longer_gain == pytest.approx(-0.01)
+    assert "no hope" in found.reason
+
+
+async def test_its_runs_are_of_the_same_code_and_compete_with_nothing(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await tag.trained(0.901)
+    before = [
+        await tag.told(path, tag="mar11")
+        for path in ("/api/experiment/best", "/api/report/summary", "/api/experiment/near-misses")
+    ]
+    keys = [
+        key for key in await tag.lab.command("KEYS", "*") if ":noise:" in key or ":reference_times:" in key
+    ]
+    await transfer(tag)
+    while (await pair(tag, 0.1, 0.9)).state == "running":
+        pass
+
+    for path, was in zip(
+        ("/api/experiment/best", "/api/report/summary", "/api/experiment/near-misses"), before, strict=True
+    ):
+        assert await tag.told(path, tag="mar11") == was
+    for name, first in ((f"{INTO}-1", "mar11-1"), (f"{INTO}-2", "mar11-2")):
+        copy, own = await tag.shown(name), await tag.shown(first)
+        assert copy["diff"] == own["diff"]
+        assert copy["experiment"]["commit_sha"] == own["experiment"]["commit_sha"]
+    of_tag = [key for key in await tag.lab.command("KEYS", "*") if ":noise:mar11:" in key]
+    assert set(of_tag) <= set(keys)
+    assert (await tag.experiment("mar11-2"))["retests"] == 0
+    assert await tag.faults() == []
+
+
+async def test_asked_again_and_told_twice_it_goes_on_where_it_was(tag: TagUnderTest) -> None:
+    await opened(tag)
+    first = await transfer(tag)
+
+    assert await transfer(tag) == first
+    for _ in range(2):
+        await followed(tag)
+    await pair(tag, 0.8, 0.9)
+    for _ in range(2):
+        await followed(tag)
+
+    assert len(await Transfers(tag.lab).all()) == 1
+    assert [e.experiment_id for e in await waiting(tag.lab)] in (
+        [f"{INTO}-1.2", f"{INTO}-2.2"],
+        [f"{INTO}-2.2", f"{INTO}-1.2"],
+    )
+    assert len(await tag.events("transfer.begun")) == 1
+
+
+@pytest.mark.parametrize("lives", range(2))
+async def test_a_process_killed_between_its_steps_is_followed_by_another(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch, lives: int
+) -> None:
+    """Killed as it opens the tag, and between the two codes."""
+    await opened(tag)
+    submit, left = Experiments.submit, iter([True] * lives + [False])
+
+    class Killed(Exception):
+        pass
+
+    async def killed(*given: Any, **named: Any) -> Any:
+        if next(left, True):
+            return await submit(*given, **named)
+        raise Killed
+
+    monkeypatch.setattr(Experiments, "submit", killed)
+    with pytest.raises(Killed):
+        await tag.process.invoker.call(
+            "trust::transfer",
+            {"experiment_id": "mar11-2", "begin": True},
+            tag.process.invoker.system("test"),
+        )
+
+    found = await followed(tag)
+
+    assert (found.reference, found.candidate) == (f"{INTO}-1", f"{INTO}-2")
+    assert len(await waiting(tag.lab)) == 2
+
+
+@pytest.mark.parametrize("name", ["mar11-1", "mar11-2"])
+@pytest.mark.parametrize("pairs", [0, 1, 5])
+async def test_a_retraction_ends_it_and_takes_its_label_back(
+    tag: TagUnderTest, name: str, pairs: int
+) -> None:
+    await opened(tag)
+    await transfer(tag)
+    for _ in range(pairs):
+        await pair(tag, 0.8, 0.9)
+
+    await tag.told("/api/experiment/retract", experiment_id=name, reason="a wrong data set")
+    await tag.told("/api/trust/follow-transfers", tag="mar11")
+    found = await followed(tag)
+
+    assert (found.state, found.reason) == ("inconclusive", f"{name} was retracted")
+    assert await waiting(tag.lab) == []
+    assert (await tag.events("transfer.decided"))[-1]["state"] == "inconclusive"
+
+
+async def test_a_code_that_crashes_or_ignores_the_budget_is_inconclusive_and_may_be_tried_again(
+    tag: TagUnderTest,
+) -> None:
+    await opened(tag)
+    await transfer(tag)
+    await measured(tag, f"{INTO}-1", 0.9, seconds=310.0)
+    await measured(tag, f"{INTO}-2", 0.8, seconds=310.0)
+
+    found = await followed(tag)
+
+    assert (found.state, found.pairs) == ("inconclusive", 0)
+    assert f"{INTO}-1 trained 310 s of 1200 s: have the script train for NIGHTJAR_BUDGET_S" in found.reason
+    again = await transfer(tag)
+    assert (again["into"], again["state"]) == ("mar11-transfer2", "running")
+
+
+async def test_both_codes_run_on_the_keep_s_class_of_gpu(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await add_gpu(tag.client, "host:other", gpu_name="L4")
+
+    one = await transfer(tag)
+
+    pins = {(await tag.experiment(one[side]))["pinned_gpu"] for side in ("candidate", "reference")}
+    assert len(pins) == 1
+    assert pins <= {"host:gpu0", "host:gpu1", "host:gpu2"}
+
+
+async def test_what_cannot_be_tried_is_refused_with_the_reason_and_changes_nothing(
+    tag: TagUnderTest,
+) -> None:
+    await opened(tag)
+    await tag.trained(0.95)
+    path = "/api/trust/transfer"
+
+    assert "mar11-9" in (await tag.refused(404, path, experiment_id="mar11-9", begin=True))["detail"]
+    for fields, status, said in (
+        ({"experiment_id": "mar11-3"}, 409, "is a discard"),
+        ({"experiment_id": "mar11-1"}, 409, "compared with nothing"),
+        ({"experiment_id": "mar11-2", "budget": "1x"}, 422, "no longer budget"),
+        ({"experiment_id": "mar11-2", "against": "mar11-2"}, 409, "two experiments"),
+    ):
+        assert said in (await tag.refused(status, path, begin=True, **fields))["detail"]
+    await tag.refused(422, path, experiment_id="mar11-2", budget="long")
+    for gpu in ("host:gpu0", "host:gpu1", "host:gpu2"):
+        await silence(tag.lab, gpu, 100_000)
+    refusal = await tag.refused(409, path, experiment_id="mar11-2", begin=True)
+    assert "no worker of the lab serves the class 'H100'" in refusal["detail"]
+    assert await Transfers(tag.lab).all() == []
+
+
+async def test_a_tag_of_that_name_is_left_alone(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await open_tag(tag.client, INTO)
+
+    assert (await transfer(tag))["into"] == "mar11-transfer2"
+
+
+async def test_guards_and_the_hidden_split_hold_there_and_a_longest_time_does_not(tag: TagUnderTest) -> None:
+    policy = {"baseline_first": False, "keep_rule": "strict", "budgets.max_timeout_s": 400}
+    guards = {"guards.peak_vram_mb": 40_000}
+    await open_tag(
+        tag.client,
+        base_commit="abc1234",
+        policy=policy | guards,
+        evaluator_command="python prepare.py",
+        hidden_split=True,
+    )
+    await add_gpu(tag.client, labels={"isolation": "landlock"})
+    for value, diff in ((1.0, ""), (0.9, "+ a change\n")):
+        e = await tag.begun(await tag.submit(diff=diff))
+        lease = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+        key = {"gpu_class": "H100", "budget_seconds": 300, "score": "trusted", "peak_vram_mb": 1.0}
+        await tag.told("/api/experiment/complete", **lease, **key, val_bpb=value, hidden=value)
+        await tag.free(e)
+
+    one = await transfer(tag, against="mar11-1")
+
+    assert one["state"] == "running", one["reason"]
+    e = await tag.begun(f"{INTO}-1")
+    assert (e.is_confined, e.timeout_s) == (True, 2460)
+    policy = (await tag.told("/api/search/policy", tag=INTO))["policy"]
+    assert policy["guards"]["peak_vram_mb"] == 40_000
