@@ -17,6 +17,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -246,139 +247,151 @@ WIDE = [
     {"name": f"D{n}", "dtype": "categorical", "categories": [f"{m:0200}" for m in range(50)]}
     for n in range(64)
 ]
-WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
-    "dimension::define": [
-        {"tag": "wide", "dimensions": WIDE},
-        {"tag": VARIED, "dimensions": WIDE, "replace": True},
-    ],
-    "dimension::freeze": [{"tag": VARIED, "name": "D63", "value": f"{49:0200}", "reason": LONGEST}],
-    "dimension::list": [{"tag": VARIED}],
-    "dimension::propose": [
-        {
-            "tag": VARIED,
-            **WIDE[0],
-            "name": "OTHER",
-            "default_value": f"{49:0200}",
-            "rationale": LONGEST[:4000],
-        }
-    ],
-    "dimension::proposals": [{"tag": VARIED}],
-    "dimension::follow_trials": [{"tag": VARIED}],
-    "dimension::unfreeze": [{"tag": VARIED, "name": "D63", "reason": LONGEST}],
-    "event::dead": [{"limit": 1000}],
-    "event::list": [{"limit": 500}, {"limit": 500, "order": "oldest", "types": [*CATALOGUE][:100]}],
-    "event::discard": [{"all": True, "dry_run": True}],
-    "event::redrive": [{"all": True, "dry_run": True}],
-    "experiment::complete": [
-        {
-            "experiment_id": f"{SMALL}-1",
-            "val_bpb": 1.0,
-            "metrics": {"x" * 60 + str(n): 0.5 for n in range(200)},
-        }
-    ],
-    "experiment::crash": [{"experiment_id": f"{SMALL}-2", "error": "api-key-" * 8192}],
-    "experiment::get": [{"experiment_id": "code-1"}, {"experiment_id": f"{TAG}-{RUNS}"}],
-    "experiment::history": [{"tag": TAG, "limit": 1000}, {"tag": TAG, "limit": 1000, "status": "discard"}],
-    "experiment::near_misses": [{"tag": TAG, "limit": 500}],
-    "experiment::register": [
-        idea(SMALL, diff=longest_patch(3), **WORDS),
-        idea(SMALL, config_delta=CONSTANTS, **WORDS),
-    ],
-    "experiment::submit": [
-        idea(SMALL, diff=longest_patch(4), **WORDS),
-        idea(SMALL, config_delta=CONSTANTS, **WORDS),
-    ],
-    "experiment::retest": [{"experiment_id": f"{TAG}-8"}],
-    "experiment::retract": [{"experiment_id": f"{TAG}-9", "reason": "it was wrong"}],
-    "experiment::setup": [{"tag": "new", "evaluator_files": [f"{'x' * 190}/{n}" for n in range(100)]}],
-    "experiment::stop": [{"experiment_id": f"{SMALL}-3"}],
-    "experiment::wait": [{"experiment_id": f"{TAG}-{RUNS}", "timeout": 0}],
-    "hypothesis::bootstrap": [{"tag": VARIED}],
-    "hypothesis::gate": [{"tag": VARIED, "proposal": {"statement": "D1 matters " * 40}}],
-    "hypothesis::graph": [{"tag": VARIED}],
-    "hypothesis::graph_summary": [{"tag": VARIED, "include_graph": True}],
-    "hypothesis::shadow_scorecards": [{}],
-    "hypothesis::learn": [{"tag": VARIED, "experiment_ids": [f"{VARIED}-102"]}],
-    "hypothesis::list": [{"tag": VARIED, "archived": True}],
-    "hypothesis::propose": [{"tag": VARIED, "proposal": {"statement": "D1 matters most " * 30}}],
-    "gpu::built": [{**LENT, "tree_id": "t1", "patch_base64": b64encode(longest_patch(6).encode()).decode()}],
-    "gpu::get": [{"gpu_id": FAR}],
-    "gpu::health": [{"gpu_id": "host:gpu1"}],
-    "gpu::history": [{"gpu_id": FAR, "hours": 24}],
-    "gpu::renew": [{**LENT, "metric": 1.0, "progress": 0.2, "log": "x" * 65536}],
-    "gpu::stopped": [LENT],
-    "gpu::train": [{"experiment_id": f"{SMALL}-4"}],
-    "invocation::get": [{"invocation_id": f"{SMALL}-7.1"}],
-    "journal::checkpoint": [{"tag": VARIED}],
-    "pipeline::adopt": [{"tag": VARIED, "spec_id": "none"}],
-    "pipeline::draft": [{"tag": VARIED, "number": 1}],
-    "pipeline::follow": [{"tag": VARIED}],
-    "pool::acquire": [{"experiment_id": f"{SMALL}-6"}],
-    "pool::deregister": [{"gpu_id": "host:gpu2"}],
-    "pool::drain": [{"gpu_id": "host:gpu3"}],
-    "pool::give_back": [{"gpu_id": "host:gpu6", "fence": 1, "reason": "it is hot"}],
-    "pool::next": [{"gpu_id": FAR, "timeout": 0}],
-    "pool::heartbeat": [{"gpu_id": "host:gpu4", "health": {f"x{n}": "y" * 1000 for n in range(24)}}],
-    "pool::release": [{"gpu_id": "host:gpu5", "experiment_id": f"{TAG}-{RUNS}", "fence": 1}],
-    "hypothesis::draft": [{"tag": VARIED}],
-    "hypothesis::tell": [{"tag": VARIED}],
-    "dimension::draft": [{"tag": VARIED}],
-    "program::refresh": [{"tag": VARIED}],
-    "program::write": [{"tag": VARIED}, {"tag": TAG}],
-    "report::brief": [{"tag": TAG}, {"tag": FOREST}],
-    "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
-    "report::night": [{"tag": TAG}, {"tag": FOREST}, {"tag": CODE}],
-    "report::progress": [{"tag": TAG, "format": "svg"}, {"tag": TAG, "format": "png"}],
-    "report::agents": [{"tag": TAG}, {"tag": VARIED}],
-    "report::runs": [
-        {"tag": TAG, "limit": 5000},
-        {"tag": TAG, "constants": True},
-        {"tag": VARIED, "constants": True},
-        {"tag": TAG, "ids": [f"{TAG}-{n}" for n in range(1, 501)]},
-    ],
-    "report::summary": [{"tag": TAG}, {"tag": FOREST}],
-    "report::tags": [{"limit": 1000}],
-    "report::tsv": [{"tag": TAG}],
-    "trust::certify": [{"experiment_id": f"{TAG}-8"}],
-    "trust::follow_certificates": [{"tag": TAG}],
-    "trust::distil": [{"tag": TAG}],
-    "trust::distilled": [{"tag": TAG}],
-    "trust::follow_distilling": [{"tag": TAG}],
-    "run::active": [{"tag": VARIED}],
-    "run::stats": [{"tag": VARIED}],
-    "run::stop": [{"run_id": f"{VARIED}-2", "reason": LONGEST[:1000]}],
-    "run::tick": [{"id": f"{VARIED}-3", "p": 0.2, "m": 1.0}],
-    "search::adapt": [{"tag": TAG}],
-    "search::suggest_direction": [{"tag": TAG}, {"tag": FOREST}],
-    "swarm::health": [{"tag": VARIED}],
-    "swarm::leaderboard": [{"tag": VARIED}],
-    "swarm::populations": [{"tag": VARIED}],
-    "swarm::preview": [{"worker_id": "w1"}],
-    "swarm::refill": [{"tag": VARIED}],
-    "dimension::measure": [{"tag": VARIED}],
-    "swarm::workers": [{"tag": VARIED, "limit": 1000}],
-    "swarm::result": [{**result_of(3, f"{VARIED}-4"), "val_bpb": None, "error": "api-key-" * 8192}],
-    "trace::audit": [{"tag": TAG}, {"tag": FOREST}],
-    "trace::configure": [{"tag": FOREST, "priorities": {f"{FOREST}-t{n}": 2.0 for n in range(1, 101)}}],
-    "trace::context": [
-        {
-            "tag": tag,
-            "parent_ids": [f"{tag}-{number}"],
-            "search_type": "all",
-            "max_keep": 500,
-            "max_failed": 500,
-            "siblings": "always",
-        }
-        for tag, number in ((TAG, RUNS), (FOREST, 150))
-    ],
-    "trace::list": [{"tag": TAG, "limit": 1000, "draw": True}, {"tag": FOREST, "limit": 1000, "draw": True}],
-    "trace::close": [{"tag": FOREST, "trace_id": f"{FOREST}-t50"}],
-    "trace::merge": [{"tag": FOREST, "sources": [f"{FOREST}-t{n}" for n in range(1, 17)]}],
-    "trace::release": [{"selection_id": f"{FOREST}-s201"}],
-    "trace::renew": [{"selection_id": f"{FOREST}-s202"}],
-    "trace::select": [{"tag": FOREST, "include_context": True}],
-}
-"""What of each function takes longest; of those left out any request is as long as any other."""
+
+
+@cache
+def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """What of each function takes longest; of those left out any request is as long as any other."""
+    return {
+        "dimension::define": [
+            {"tag": "wide", "dimensions": WIDE},
+            {"tag": VARIED, "dimensions": WIDE, "replace": True},
+        ],
+        "dimension::freeze": [{"tag": VARIED, "name": "D63", "value": f"{49:0200}", "reason": LONGEST}],
+        "dimension::list": [{"tag": VARIED}],
+        "dimension::propose": [
+            {
+                "tag": VARIED,
+                **WIDE[0],
+                "name": "OTHER",
+                "default_value": f"{49:0200}",
+                "rationale": LONGEST[:4000],
+            }
+        ],
+        "dimension::proposals": [{"tag": VARIED}],
+        "dimension::follow_trials": [{"tag": VARIED}],
+        "dimension::unfreeze": [{"tag": VARIED, "name": "D63", "reason": LONGEST}],
+        "event::dead": [{"limit": 1000}],
+        "event::list": [{"limit": 500}, {"limit": 500, "order": "oldest", "types": [*CATALOGUE][:100]}],
+        "event::discard": [{"all": True, "dry_run": True}],
+        "event::redrive": [{"all": True, "dry_run": True}],
+        "experiment::complete": [
+            {
+                "experiment_id": f"{SMALL}-1",
+                "val_bpb": 1.0,
+                "metrics": {"x" * 60 + str(n): 0.5 for n in range(200)},
+            }
+        ],
+        "experiment::crash": [{"experiment_id": f"{SMALL}-2", "error": "api-key-" * 8192}],
+        "experiment::get": [{"experiment_id": "code-1"}, {"experiment_id": f"{TAG}-{RUNS}"}],
+        "experiment::history": [
+            {"tag": TAG, "limit": 1000},
+            {"tag": TAG, "limit": 1000, "status": "discard"},
+        ],
+        "experiment::near_misses": [{"tag": TAG, "limit": 500}],
+        "experiment::register": [
+            idea(SMALL, diff=longest_patch(3), **WORDS),
+            idea(SMALL, config_delta=CONSTANTS, **WORDS),
+        ],
+        "experiment::submit": [
+            idea(SMALL, diff=longest_patch(4), **WORDS),
+            idea(SMALL, config_delta=CONSTANTS, **WORDS),
+        ],
+        "experiment::retest": [{"experiment_id": f"{TAG}-8"}],
+        "experiment::retract": [{"experiment_id": f"{TAG}-9", "reason": "it was wrong"}],
+        "experiment::setup": [{"tag": "new", "evaluator_files": [f"{'x' * 190}/{n}" for n in range(100)]}],
+        "experiment::stop": [{"experiment_id": f"{SMALL}-3"}],
+        "experiment::wait": [{"experiment_id": f"{TAG}-{RUNS}", "timeout": 0}],
+        "hypothesis::bootstrap": [{"tag": VARIED}],
+        "hypothesis::gate": [{"tag": VARIED, "proposal": {"statement": "D1 matters " * 40}}],
+        "hypothesis::graph": [{"tag": VARIED}],
+        "hypothesis::graph_summary": [{"tag": VARIED, "include_graph": True}],
+        "hypothesis::shadow_scorecards": [{}],
+        "hypothesis::learn": [{"tag": VARIED, "experiment_ids": [f"{VARIED}-102"]}],
+        "hypothesis::list": [{"tag": VARIED, "archived": True}],
+        "hypothesis::propose": [{"tag": VARIED, "proposal": {"statement": "D1 matters most " * 30}}],
+        "gpu::built": [
+            {**LENT, "tree_id": "t1", "patch_base64": b64encode(longest_patch(6).encode()).decode()}
+        ],
+        "gpu::get": [{"gpu_id": FAR}],
+        "gpu::health": [{"gpu_id": "host:gpu1"}],
+        "gpu::history": [{"gpu_id": FAR, "hours": 24}],
+        "gpu::renew": [{**LENT, "metric": 1.0, "progress": 0.2, "log": "x" * 65536}],
+        "gpu::stopped": [LENT],
+        "gpu::train": [{"experiment_id": f"{SMALL}-4"}],
+        "invocation::get": [{"invocation_id": f"{SMALL}-7.1"}],
+        "journal::checkpoint": [{"tag": VARIED}],
+        "pipeline::adopt": [{"tag": VARIED, "spec_id": "none"}],
+        "pipeline::draft": [{"tag": VARIED, "number": 1}],
+        "pipeline::follow": [{"tag": VARIED}],
+        "pool::acquire": [{"experiment_id": f"{SMALL}-6"}],
+        "pool::deregister": [{"gpu_id": "host:gpu2"}],
+        "pool::drain": [{"gpu_id": "host:gpu3"}],
+        "pool::give_back": [{"gpu_id": "host:gpu6", "fence": 1, "reason": "it is hot"}],
+        "pool::next": [{"gpu_id": FAR, "timeout": 0}],
+        "pool::heartbeat": [{"gpu_id": "host:gpu4", "health": {f"x{n}": "y" * 1000 for n in range(24)}}],
+        "pool::release": [{"gpu_id": "host:gpu5", "experiment_id": f"{TAG}-{RUNS}", "fence": 1}],
+        "hypothesis::draft": [{"tag": VARIED}],
+        "hypothesis::tell": [{"tag": VARIED}],
+        "dimension::draft": [{"tag": VARIED}],
+        "program::refresh": [{"tag": VARIED}],
+        "program::write": [{"tag": VARIED}, {"tag": TAG}],
+        "report::brief": [{"tag": TAG}, {"tag": FOREST}],
+        "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
+        "report::night": [{"tag": TAG}, {"tag": FOREST}, {"tag": CODE}],
+        "report::progress": [{"tag": TAG, "format": "svg"}, {"tag": TAG, "format": "png"}],
+        "report::agents": [{"tag": TAG}, {"tag": VARIED}],
+        "report::runs": [
+            {"tag": TAG, "limit": 5000},
+            {"tag": TAG, "constants": True},
+            {"tag": VARIED, "constants": True},
+            {"tag": TAG, "ids": [f"{TAG}-{n}" for n in range(1, 501)]},
+        ],
+        "report::summary": [{"tag": TAG}, {"tag": FOREST}],
+        "report::tags": [{"limit": 1000}],
+        "report::tsv": [{"tag": TAG}],
+        "trust::certify": [{"experiment_id": f"{TAG}-8"}],
+        "trust::follow_certificates": [{"tag": TAG}],
+        "trust::distil": [{"tag": TAG}],
+        "trust::distilled": [{"tag": TAG}],
+        "trust::follow_distilling": [{"tag": TAG}],
+        "run::active": [{"tag": VARIED}],
+        "run::stats": [{"tag": VARIED}],
+        "run::stop": [{"run_id": f"{VARIED}-2", "reason": LONGEST[:1000]}],
+        "run::tick": [{"id": f"{VARIED}-3", "p": 0.2, "m": 1.0}],
+        "search::adapt": [{"tag": TAG}],
+        "search::suggest_direction": [{"tag": TAG}, {"tag": FOREST}],
+        "swarm::health": [{"tag": VARIED}],
+        "swarm::leaderboard": [{"tag": VARIED}],
+        "swarm::populations": [{"tag": VARIED}],
+        "swarm::preview": [{"worker_id": "w1"}],
+        "swarm::refill": [{"tag": VARIED}],
+        "dimension::measure": [{"tag": VARIED}],
+        "swarm::workers": [{"tag": VARIED, "limit": 1000}],
+        "swarm::result": [{**result_of(3, f"{VARIED}-4"), "val_bpb": None, "error": "api-key-" * 8192}],
+        "trace::audit": [{"tag": TAG}, {"tag": FOREST}],
+        "trace::configure": [{"tag": FOREST, "priorities": {f"{FOREST}-t{n}": 2.0 for n in range(1, 101)}}],
+        "trace::context": [
+            {
+                "tag": tag,
+                "parent_ids": [f"{tag}-{number}"],
+                "search_type": "all",
+                "max_keep": 500,
+                "max_failed": 500,
+                "siblings": "always",
+            }
+            for tag, number in ((TAG, RUNS), (FOREST, 150))
+        ],
+        "trace::list": [
+            {"tag": TAG, "limit": 1000, "draw": True},
+            {"tag": FOREST, "limit": 1000, "draw": True},
+        ],
+        "trace::close": [{"tag": FOREST, "trace_id": f"{FOREST}-t50"}],
+        "trace::merge": [{"tag": FOREST, "sources": [f"{FOREST}-t{n}" for n in range(1, 17)]}],
+        "trace::release": [{"selection_id": f"{FOREST}-s201"}],
+        "trace::renew": [{"selection_id": f"{FOREST}-s202"}],
+        "trace::select": [{"tag": FOREST, "include_context": True}],
+    }
 
 
 REFUSED: Mapping[str, int] = {
@@ -397,7 +410,7 @@ REFUSED: Mapping[str, int] = {
 
 
 def test_every_worst_request_is_one_of_a_function() -> None:
-    assert set(WORST) <= set(table())
+    assert set(worst()) <= set(table())
 
 
 @pytest.mark.long
@@ -406,7 +419,7 @@ async def test_no_function_holds_the_event_loop(web: Web, declared: Function[Any
     async with web.client() as http:
         await web.held()
 
-        for body in WORST.get(declared.name, [sample(declared)]):
+        for body in worst().get(declared.name, [sample(declared)]):
             healthy = asyncio.create_task(stays_healthy(http))
             answer = await sent(http, declared, body)
             healthy.cancel()
@@ -496,7 +509,7 @@ async def test_no_call_over_mcp_holds_the_event_loop(
         await client.list_tools()
         await web.held()
 
-        for body in WORST.get(function, [sample(table()[function])]):
+        for body in worst().get(function, [sample(table()[function])]):
             healthy = asyncio.create_task(stays_healthy(http))
             fresh = {"tag": f"new-{uuid.uuid4().hex[:8]}"} if function == "experiment::setup" else {}
             answer = await client.call_tool(tool, {**body, **chosen, **fresh})
