@@ -122,7 +122,9 @@ def streams(browser: Browser) -> list[int]:
     return found
 
 
-def test_a_viewer_signs_in_by_keyboard_and_sees_the_lab_live(browser: Browser, lab: RunningLab) -> None:
+def test_a_viewer_signs_in_by_keyboard_sees_the_lab_live_and_signs_out(
+    browser: Browser, lab: RunningLab
+) -> None:
     viewer = token(lab, "viewer")
     arrive(browser, lab)
     assert browser.run("return document.activeElement.id") == "token"
@@ -131,7 +133,10 @@ def test_a_viewer_signs_in_by_keyboard_and_sees_the_lab_live(browser: Browser, l
     assert browser.run("return document.getElementById('lab').childElementCount") == 0
     assert streams(browser) == []
 
-    sign_in(browser, viewer["token"])
+    browser.write("#token", viewer["token"])
+    browser.press(TAB)
+    assert browser.run("return document.activeElement.textContent") == "Sign in"
+    browser.press(ENTER)
 
     until_shown(browser)
     registered(lab, "told live")
@@ -145,6 +150,13 @@ def test_a_viewer_signs_in_by_keyboard_and_sees_the_lab_live(browser: Browser, l
     assert all("/api/session" in line and "401" in line for line in browser.said())
     browser.open(url(lab))
     until_shown(browser)
+
+    browser.click("#who button")
+
+    until_asked(browser, "You are signed out.")
+    assert "secret-tag" not in remembered(browser)
+    assert browser.run("return fetch('/api/lab/status').then((answer) => answer.status)") == 401
+    assert set(streams(browser)) == {2}
 
 
 def test_a_revoked_token_takes_the_lab_off_the_page(browser: Browser, lab: RunningLab) -> None:
@@ -197,19 +209,6 @@ def test_a_refusal_of_what_was_asked_before_signing_in_again_signs_nobody_out(
     assert not is_visible(browser, "#sign-in")
 
 
-def test_signing_out_ends_the_session(browser: Browser, lab: RunningLab) -> None:
-    arrive(browser, lab)
-    sign_in(browser, token(lab, "operator")["token"])
-    until_shown(browser)
-
-    browser.click("#who button")
-
-    until_asked(browser, "You are signed out.")
-    assert "secret-tag" not in remembered(browser)
-    assert browser.run("return fetch('/api/lab/status').then((answer) => answer.status)") == 401
-    assert set(streams(browser)) == {2}
-
-
 def test_a_token_that_expires_takes_the_lab_off_the_page(browser: Browser, lab: RunningLab) -> None:
     arrive(browser, lab)
     short = token(lab, "viewer", lasts_s=8)
@@ -220,7 +219,7 @@ def test_a_token_that_expires_takes_the_lab_off_the_page(browser: Browser, lab: 
     assert "secret-tag" not in remembered(browser)
 
 
-def test_a_wrong_token_is_told_and_forgotten(browser: Browser, lab: RunningLab) -> None:
+def test_a_wrong_token_and_a_worker_s_are_told_and_forgotten(browser: Browser, lab: RunningLab) -> None:
     arrive(browser, lab)
     place = "return document.querySelector('#sign-in button').getBoundingClientRect().top"
     before = browser.run(place)
@@ -235,32 +234,16 @@ def test_a_wrong_token_is_told_and_forgotten(browser: Browser, lab: RunningLab) 
     assert browser.run(place) == before, "nothing jumps"
     assert streams(browser) == []
 
-
-def test_a_worker_is_told_that_the_page_is_not_for_it(browser: Browser, lab: RunningLab) -> None:
     worker = token(lab, "worker")
-    arrive(browser, lab)
-
     sign_in(browser, worker["token"])
 
-    browser.until(lambda: browser.text("#sign-in .problem"), "what is wrong")
-    said = browser.text("#sign-in .problem")
-    assert said == f"This page needs the viewer role; {worker['name']} has the role worker."
+    told = f"This page needs the viewer role; {worker['name']} has the role worker."
+    browser.until(lambda: browser.text("#sign-in .problem") == told, "what is wrong")
     assert "secret-tag" not in remembered(browser)
     browser.until(
         lambda: browser.run("return fetch('/api/session').then((answer) => answer.status)") == 401,
         "its session is closed",
     )
-
-
-def test_the_whole_form_is_reached_by_keyboard(browser: Browser, lab: RunningLab) -> None:
-    arrive(browser, lab)
-    browser.write("#token", token(lab, "viewer")["token"])
-
-    browser.press(TAB)
-
-    assert browser.run("return document.activeElement.textContent") == "Sign in"
-    browser.press(ENTER)
-    until_shown(browser)
 
 
 @contextmanager
@@ -319,15 +302,22 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["same site", "other site"])
-def test_a_foreign_page_can_do_nothing_with_a_signed_in_browser(
-    browser: Browser, lab: RunningLab, host: str
-) -> None:
+def test_a_foreign_page_can_do_nothing_with_a_signed_in_browser(browser: Browser, lab: RunningLab) -> None:
     arrive(browser, lab)
     sign_in(browser, token(lab, "operator")["token"])
     until_shown(browser)
     before = lab.get("report/tags")
 
+    for host in ("127.0.0.1", "localhost"):  # of the same site, and of another one
+        attack_from(host, browser, lab)
+
+        assert lab.get("report/tags") == before
+        browser.open(url(lab))
+        until_shown(browser)
+
+
+def attack_from(host: str, browser: Browser, lab: RunningLab) -> None:
+    """Try everything from a page of this host, in vain."""
     with foreign_site() as port:
         browser.open(f"http://{host}:{port}/")
         answers = {
@@ -354,12 +344,9 @@ def test_a_foreign_page_can_do_nothing_with_a_signed_in_browser(
 
     assert answers == EXPECTED
     assert all('"status": 403' in answer for answer in posted)
-    assert lab.get("report/tags") == before
-    browser.open(url(lab))
-    until_shown(browser)
 
 
-def test_the_session_s_cookie_goes_to_every_port_of_its_host_and_to_no_other_host(
+def test_the_session_s_cookie_goes_to_every_port_of_its_host_to_no_other_and_along_a_link_to_the_lab(
     browser: Browser, lab: RunningLab
 ) -> None:
     arrive(browser, lab)
@@ -370,22 +357,12 @@ def test_the_session_s_cookie_goes_to_every_port_of_its_host_and_to_no_other_hos
     with foreign_site(cookies) as port:
         browser.open(f"http://localhost:{port}/")
         elsewhere = [*cookies]
+        browser.run("location.href = arguments[0]", url(lab))
+        until_shown(browser)
         browser.open(f"http://127.0.0.1:{port}/")
 
     assert COOKIE not in "".join(elsewhere)
     assert COOKIE in "".join(cookies)
-
-
-def test_a_link_from_elsewhere_leads_to_the_lab(browser: Browser, lab: RunningLab) -> None:
-    arrive(browser, lab)
-    sign_in(browser, token(lab, "viewer")["token"])
-    until_shown(browser)
-
-    with foreign_site() as port:
-        browser.open(f"http://localhost:{port}/")
-        browser.run("location.href = arguments[0]", url(lab))
-
-    until_shown(browser)
 
 
 WRITES = """
