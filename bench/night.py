@@ -125,11 +125,9 @@ class Night:
 
     def show_the_best(self) -> int:
         """Retest the best and the last keep that holds, as the report says; answers how often."""
-        for tries in range(MOST_RETESTS + 1):
-            found = self.report()
-            best = found["best_experiment_id"]
-            if best in found["holds"] or tries == MOST_RETESTS:
-                break
+        tries = 0
+        while tries < MOST_RETESTS and (found := self.report())["best_experiment_id"] not in found["holds"]:
+            best, tries = found["best_experiment_id"], tries + 1
             for one in (best, found["holds"][-1] if found["holds"] else found["baseline"]):
                 asked = json.loads(self.run("retest", one, "--json"))
                 self.run("wait", asked["experiment_id"], is_good=WAITED)

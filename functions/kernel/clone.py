@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TRY_S = 10.0
+_CHAIN_S = 60.0
+"""Longest time for what runs git hundreds of times, as for a chain of 20 keeps."""
 _CACHED = ("--cached", "--binary", "--whitespace=nowarn")
 _BLOB = re.compile(r"([0-9a-f]{40,64}) blob \d+")
 _LONGEST_WORDS = 2000
@@ -128,7 +130,7 @@ async def lines_between(
             found.append(sum(int(count) for count in counts if count.isdigit()))
         return found
 
-    return await _answered(children, ask)
+    return await _answered(children, ask, _CHAIN_S)
 
 
 async def recombined(
@@ -155,7 +157,7 @@ async def recombined(
             return onto.patch
         return await trees.diff(f"{base}^{{tree}}", tree)
 
-    return await _answered(children, ask)
+    return await _answered(children, ask, _CHAIN_S)
 
 
 @dataclass(frozen=True)
@@ -255,12 +257,14 @@ class Untold(Exception):
     """Git failed; the message is its error output."""
 
 
-async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> T | None:
+async def _answered(
+    children: Children, ask: Callable[[Path], Awaitable[T]], within_s: float = _TRY_S
+) -> T | None:
     """Git's answer, with a temporary folder to write in; None: no answer."""
     async with children.one():
         with tempfile.TemporaryDirectory(prefix="nightjar-git-", ignore_cleanup_errors=True) as made:
             try:
-                async with asyncio.timeout(_TRY_S):
+                async with asyncio.timeout(within_s):
                     return await ask(Path(made))
             except (TimeoutError, OSError, Untold) as cause:
                 log.warning("git did not answer in the lab's clone: %s", cause or "no time left")

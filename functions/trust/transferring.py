@@ -194,7 +194,9 @@ async def _submitted(
             of = {"commit_sha": e.commit_sha, "hypothesis": what, "agent": "transfer", "gpu_id": slot}
             submissions.append((code, what, of))
         await open_beside(one.into, facts.tag, facts.policy.changed(POLICY | longer), call)
-        reference, candidate = [await submit_beside(one.into, *each, call) for each in submissions]
+        reference, candidate = [
+            await submit_beside(one.into, code, what, of, call) for code, what, of in submissions
+        ]
     except (Conflict, Invalid) as problem:
         return ended(one, problem.detail)
     return one.model_copy(update={"candidate": candidate, "reference": reference})
