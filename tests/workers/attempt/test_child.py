@@ -216,7 +216,7 @@ BURNING = """
 import os, signal, time
 
 def burn():
-    while time.process_time() < 0.5:
+    while time.process_time() < 0.3:
         pass
 
 def within(child):
@@ -227,22 +227,24 @@ def within(child):
 """
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "burn()",
-        "os.waitpid(within(burn), 0)",
-        # it loses its parents, its session and its environment; its end is seen by its pipe
-        "r, w = os.pipe(); os.waitpid(within(lambda: within(lambda: (os.setsid(), burn()))), 0);"
-        " os.close(w); os.read(r, 1)",
-        # it is still there when the script ends
-        "r, w = os.pipe(); within(lambda: (burn(), os.write(w, b'1'), signal.pause())); os.read(r, 1)",
-    ],
-)
-def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(
-    tmp_path: Path, label: str, script: str
-) -> None:
-    (tmp_path / "script.py").write_text(BURNING + script)
+IN_ALL = """
+burn()
+os.waitpid(within(burn), 0)
+# it loses its parents, its session and its environment; its end is seen by its pipe
+r, w = os.pipe()
+os.waitpid(within(lambda: within(lambda: (os.setsid(), burn()))), 0)
+os.close(w)
+os.read(r, 1)
+# it is still there when the script ends
+r, w = os.pipe()
+within(lambda: (burn(), os.write(w, b"1"), signal.pause()))
+os.read(r, 1)
+"""
+"""Four processes burn 0.3 s each."""
+
+
+def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(tmp_path: Path, label: str) -> None:
+    (tmp_path / "script.py").write_text(BURNING + IN_ALL)
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
     done = subprocess.run(
@@ -255,7 +257,7 @@ def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(
 
     assert done.stderr == ""
     wall_s, cpu_s = map(float, done.stdout.split())
-    assert cpu_s >= 0.4
+    assert cpu_s >= 1.1
     assert wall_s > 0
 
 
@@ -273,7 +275,7 @@ cpu.look([child])
 os.kill(child, signal.SIGKILL)
 os.close(w)
 os.read(r, 1)
-print(cpu.total >= 0.4)
+print(cpu.total >= 0.25)
 """
 )
 
@@ -434,9 +436,11 @@ async def test_a_script_whose_run_is_extended_learns_of_it_and_outlives_its_firs
 
 async def test_an_extended_run_ends_at_its_new_time_limit(tmp_path: Path, label: str) -> None:
     script = """
+        import time
         from nightjar_report import report
         while True:
             report(1.0, 0.8)
+            time.sleep(0.05)
     """
     more = Extension(extra_s=0.5, budget_s=360)
 
