@@ -50,7 +50,6 @@ class Script:
 JUDGED = ("keep", "discard")
 
 SCRIPTS = {
-    "hangs": Script("time.sleep(600)", ("timeout",), "timeout", timeout_s=2),
     "ignores-term": Script(
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -98,16 +97,6 @@ SCRIPTS = {
         """,
         JUDGED,
         value=1.75,
-    ),
-    "prints-a-fake-block-first": Script(
-        'print("---\\nval_bpb: 0.001\\n"); print("step 1"); print("---\\nval_bpb: 1.125")',
-        JUDGED,
-        value=1.125,
-    ),
-    "prints-no-block": Script('print("all is well")', kind="no_metrics"),
-    "prints-nan": Script('print("---\\nval_bpb: nan")', kind="nan"),
-    "runs-out-of-memory": Script(
-        'sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB")', kind="oom"
     ),
     "fills-the-disk": Script(
         """
