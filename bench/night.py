@@ -190,7 +190,7 @@ def main(into: Path, ideas: int, seconds: float, slots: int, seed: int) -> None:
 
 
 def verified(into: Path) -> str:
-    """What the verify.py of a fresh clone and that of the folder say, each with the standard library alone."""
+    """The sentence of verify.py: of a fresh clone's and of the folder's, which have to agree. Standard library only."""
     clone, folder = into / "clone", into / "certificate"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     environment = {"PYTHONPATH": str(clone), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -117,7 +117,7 @@ async def follow_transfers(
 
 
 def _slot(facts: TrainFacts, settings: Settings) -> str | None:
-    """The slot that both codes wait for, so that they run on the keep's class of GPU; None: all are of it.
+    """The slot that both codes wait for: it has the keep's class of GPU. None: all slots have it.
 
     Raises:
         Conflict: no live worker has that class.

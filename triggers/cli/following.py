@@ -1,4 +1,4 @@
-"""What commands share that follow work which the lab goes on with by itself."""
+"""Following work of the lab that goes on without us: for the commands transfer and distil."""
 
 from __future__ import annotations
 
