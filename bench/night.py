@@ -190,7 +190,7 @@ def main(into: Path, ideas: int, seconds: float, slots: int, seed: int) -> None:
 
 
 def verified(into: Path) -> str:
-    """The sentence of verify.py: of a fresh clone's and of the folder's, which have to agree. Standard library only."""
+    """What verify.py says, in a fresh clone and in the folder. The two have to agree; they use no package."""
     clone, folder = into / "clone", into / "certificate"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     environment = {"PYTHONPATH": str(clone), "PYTHONDONTWRITEBYTECODE": "1"}
