@@ -336,6 +336,20 @@ def test_a_certificate_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: st
     assert page.said() == []
 
 
+def test_a_transfer_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: str) -> None:
+    against = lab.submit(tag, config_delta={"VALUE": 3.0})
+    lab.until_status(against, "keep")
+    name = lab.submit(tag, config_delta={"VALUE": 2.0})
+    lab.until_status(name, "keep")
+    lab.post("trust/transfer", experiment_id=name, against=against, begin=True)
+
+    page.show(tag=tag, run=name)
+
+    page.until(f"inconclusive: gain over {against} +1 at ", "#view .facts")
+    page.until("have the script train for NIGHTJAR_BUDGET_S seconds", "#view .facts")
+    assert page.said() == []
+
+
 def test_a_run_of_a_swarm_shows_its_constants_and_the_difference_to_its_baseline(
     page: Page, lab: RunningLab
 ) -> None:

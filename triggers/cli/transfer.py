@@ -42,7 +42,8 @@ def command(
         f" at most {one['most_runs']} runs, {found['hours']:.1f} hours on one GPU, in the tag {one['into']}"
     )
     if one["state"] == "planned":
-        click.echo(f"-> {PROGRAM} transfer {experiment} --yes, with the same options, begins it")
+        options = f"--budget {budget}" + (f" --against {against}" if against else "")
+        click.echo(f"-> {PROGRAM} transfer {experiment} {options} --yes begins it")
         return OK
     try:
         one = _followed(http, one)

@@ -3,7 +3,7 @@
 The keep and its reference run in pairs at the longer budget, and the sequential test of certificates decides
 (`functions/trust/rules/sequential.py` has its sources). It bets against "the keep gains nothing there". At ALPHA
 1 keep in 20 without a gain there is said to transfer, at most. The test gives up where a gain is hopeless: then the
-keep is bound to its budget. That befalls 1 keep in 100 with a true gain of two sigmas of a run there, and 1 in 7 with
+keep is bound to its budget. That befalls 1 keep in 100 with a true gain of two sigmas of a run there, and 1 in 6 with
 one sigma. The first runs of both codes are the first pair.
 """
 
@@ -41,7 +41,7 @@ def planned(
     budget_s = float(budget.removesuffix("x")) * (own_s if budget.endswith("x") else 1.0)
     if not own_s < budget_s <= LONGEST_S:
         raise Invalid(
-            f"{budget_s:g} s is no longer budget: {name} had {own_s:g} s, and a run has at most {LONGEST_S:g} s",
+            f"{budget_s:g} s is not a longer budget: {name} had {own_s:g} s, and a run has at most {LONGEST_S:g} s",
             hint="name a multiple of its own, such as 4x, or seconds",
         )
     asked = (name, reference.experiment_id, budget_s)

@@ -239,7 +239,7 @@ async def test_what_cannot_be_tried_is_refused_with_the_reason_and_changes_nothi
     for fields, status, said in (
         ({"experiment_id": "mar11-3"}, 409, "is a discard"),
         ({"experiment_id": "mar11-1"}, 409, "compared with nothing"),
-        ({"experiment_id": "mar11-2", "budget": "1x"}, 422, "no longer budget"),
+        ({"experiment_id": "mar11-2", "budget": "1x"}, 422, "not a longer budget"),
         ({"experiment_id": "mar11-2", "against": "mar11-2"}, 409, "two experiments"),
     ):
         assert said in (await tag.refused(status, path, begin=True, **fields))["detail"]

@@ -53,7 +53,7 @@ def test_a_budget_is_a_multiple_of_the_keep_s_own_or_seconds(budget: str, second
 
 @pytest.mark.parametrize("budget", ["1x", "0.5x", "300", "0", "604801", "9999x"])
 def test_a_budget_that_is_not_longer_or_beyond_any_run_is_refused(budget: str) -> None:
-    with pytest.raises(Invalid, match="is no longer budget"):
+    with pytest.raises(Invalid, match="is not a longer budget"):
         plan(budget)
 
 
