@@ -13,26 +13,54 @@ from tests.page.test_runs import measured
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-TEXTS = """
-    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
-    const element = document.querySelector("#view .plot");
+SHOWN = """
+    const { getInstanceByDom, init } = await import("/static/echarts/echarts.esm.min.js");
     const isShown = (one) => !one || (!one.ignore && !one.invisible && isShown(one.parent));
     const box = (one) => {
         const found = one.getBoundingRect().clone();
         found.applyTransform(one.getComputedTransform());
         return [one.style.text, found.x, found.y, found.x + found.width, found.y + found.height];
     };
-    const drawn = getInstanceByDom(element)?.getZr().storage.getDisplayList(true) ?? [];
-    const texts = drawn.filter((one) => one.type === "tspan" && one.style.text && isShown(one)).map(box);
-    return { size: [element.clientWidth, element.clientHeight], texts };
+    const isText = (one) => one.type === "tspan" && one.style.text && isShown(one);
+    const textsOf = (chart) => chart?.getZr().storage.getDisplayList(true).filter(isText).map(box) ?? [];
 """
+TEXTS = (
+    SHOWN
+    + """
+    const element = document.querySelector("#view .plot");
+    return { size: [element.clientWidth, element.clientHeight], texts: textsOf(getInstanceByDom(element)) };
+"""
+)
+TIMELINES = (
+    SHOWN
+    + """
+    const { timeline } = await import("/static/timeline.js");
+    const { colours } = await import("/static/charts.js");
+    const element = document.createElement("div");
+    element.style = "width: 340px; height: 350px";
+    const chart = init(element, null, { renderer: "canvas", width: 340, height: 350 });
+    return Array.from({ length: 200 }, (_, nth) => {
+        const [first, last] = [1.8e9 + 0.77 * nth, 1.8e9 + 0.77 * nth + 1.06 ** nth];
+        const common = { id: "a", verdict: "keep", agent: "a", duration_s: null };
+        const rows = [first, last].map((at) => ({ ...common, finished_at: at }));
+        chart.setOption({ ...timeline(rows, String, colours()), animation: false });
+        chart.getZr().flush();
+        return textsOf(chart);
+    });
+"""
+)
 SLACK_PX = 1.0
 
 
 def wrong(page: Page) -> list[list[Any]]:
-    """Texts that leave the view's first chart, and pairs that overlap."""
+    """What is misplaced in the view's first chart."""
     found = page.asked(TEXTS)
-    (width, height), texts = found["size"], found["texts"]
+    width, height = found["size"]
+    return misplaced(width, height, found["texts"])
+
+
+def misplaced(width: float, height: float, texts: list[list[Any]]) -> list[list[Any]]:
+    """Texts that leave their chart, and pairs that overlap."""
     beyond = [
         one for one in texts if min(one[1:3]) < -SLACK_PX or one[3] > width + SLACK_PX or one[4] > height
     ]
@@ -72,6 +100,12 @@ def test_labels_neither_overlap_nor_leave_their_chart(
                 page.browser.until(lambda: page.texts("#view .plot canvas"), "the chart")
                 page.settles(lambda: wrong(page), [])
     assert page.said() == []
+
+
+def test_times_stay_within_the_timeline_whenever_its_runs_end(page: Page) -> None:
+    page.show()
+
+    assert [misplaced(340, 350, texts) for texts in page.asked(TIMELINES)] == [[]] * 200
 
 
 def test_a_chart_without_values_makes_none_up(page: Page, lab: RunningLab, tag: str) -> None:

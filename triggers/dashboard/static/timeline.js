@@ -1,6 +1,6 @@
 // When each run ran, as a bar on the lane of its worker, its GPU or its agent.
 
-import { axis, zooming } from "./charts.js";
+import { HALF_A_TIME, axis, zooming } from "./charts.js";
 import { labNow } from "./dom.js";
 
 const MOST_BARS = 5000; // the newest runs
@@ -17,7 +17,7 @@ export function timeline(rows, told, colours) {
   });
   const [first, last] = data.reduce(([low, high], { value: [, begin, end] }) => [Math.min(low, begin), Math.max(high, end)], data.length ? [Infinity, 0] : [0, 1]);
   return {
-    grid: { left: 8, right: 18, top: 12, bottom: 64, containLabel: true },
+    grid: { left: HALF_A_TIME, right: HALF_A_TIME, top: 12, bottom: 64, containLabel: true },
     xAxis: axis(colours, { type: "time", min: first, max: last > first ? last : first + 1, axisLabel: { show: data.length > 0, color: colours.dim, hideOverlap: true, alignMinLabel: "left", alignMaxLabel: "right" } }),
     yAxis: axis(colours, { type: "category", data: lanes, axisLabel: { color: colours.text, width: 110, overflow: "truncate" } }),
     dataZoom: zooming(colours),

@@ -132,7 +132,7 @@ function option(history, colours) {
   const most = history?.memory_total_mb;
   const empty = history?.at?.length ? [] : [{ type: "text", left: "center", top: "middle", silent: true, style: { text: "no history yet", fill: colours.dim } }];
   return {
-    grid: { left: 34, right: 8, top: 28, bottom: 22 },
+    grid: { left: 34, right: 20, top: 28, bottom: 22 },
     legend: { top: 0, left: 0, itemWidth: 16, itemHeight: 8, textStyle: { color: colours.dim, fontSize: 11 } },
     graphic: empty,
     xAxis: axis(colours, { type: "time", min: labNow() - HOURS * 3600000, max: labNow(), splitLine: { show: false } }),

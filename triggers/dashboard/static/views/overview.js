@@ -2,7 +2,7 @@
 
 import { counted, digitsOf, h, local, number, signed, stampOf, sync } from "../dom.js";
 import { figure, legend, noRunYet, panel } from "../parts.js";
-import { VERDICTS, apart, axis, chart, zooming } from "../charts.js";
+import { HALF_A_TIME, VERDICTS, apart, axis, chart, zooming } from "../charts.js";
 import { constants } from "../constants.js";
 import { action } from "../actions.js";
 import { call, get } from "../lab.js";
@@ -220,7 +220,7 @@ function option(runs, address, colours, zoomed) {
   const isLog = y === "log" && range[1] > 0;
   const low = isLog && range[0] <= 0 ? {} : { min: range[0] };
   return {
-    grid: [{ left: 76, right: 18, top: 12, bottom: 84 }, { left: 76, right: 18, height: 14, bottom: 42 }],
+    grid: [{ left: 76, right: HALF_A_TIME, top: 12, bottom: 84 }, { left: 76, right: HALF_A_TIME, height: 14, bottom: 42 }],
     xAxis: [axis(colours, across), axis(colours, { ...across, gridIndex: 1, show: false })],
     yAxis: [
       axis(colours, { type: isLog ? "log" : "value", ...low, max: range[1], axisLabel: { show: values.length > 0, color: colours.dim, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: (value) => number(value, digits) } }),
