@@ -45,8 +45,14 @@ def begun(
     """The certificate to store: `asked`, or the one that was begun under the same conditions.
 
     Raises:
-        Conflict: another is under way, or the two experiments cannot be run in pairs.
+        Conflict: another is under way, the two experiments cannot be run in pairs, or a transfer tests them.
     """
+    is_of_transfer = before and any(pair.candidate == before.experiment_id for pair in before.pairs)
+    if is_of_transfer and not asked.pairs:
+        raise Conflict(
+            f"{candidate.experiment_id} is a run of a transfer, which has a test of its own",
+            hint="certify the keep itself; ./nightjar show KEEP has its transfer",
+        )
     if before is not None and _conditions(before) == _conditions(asked):
         return before
     if before is not None and before.state == "running":

@@ -82,6 +82,9 @@ async def test_a_gain_on_every_seed_transfers(tag: TagUnderTest) -> None:
     assert (found.state, found.pairs) == ("transfers", 5)
     assert found.longer_gain == pytest.approx(0.1)
     assert found.e_value == pytest.approx(e_values([0.1] * 5)[-1])
+    refused = await tag.refused(409, "/api/trust/certify", experiment_id=f"{INTO}-2")
+    assert "is a run of a transfer" in refused["detail"]
+    await followed(tag)
     shown = (await tag.shown("mar11-2"))["transfers"]
     assert [each["state"] for each in shown] == ["transfers"]
     night = await tag.told("/api/report/night", tag="mar11")
