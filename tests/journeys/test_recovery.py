@@ -9,13 +9,25 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.running import FAST, RunningLab, describe, lives, running_lab
+from tests.journeys.running import FAST, QUICK, RunningLab, describe, lives, running_lab
 from tests.journeys.victims import STANDING, VICTIMS, train_horse
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 LONG: dict[str, Any] = {"config_delta": {"SECONDS": 2.0}}
 ENDLESS: dict[str, Any] = {"config_delta": {"SECONDS": 60.0}}
+
+COUNTS = """
+import os, time
+from nightjar_report import report
+VALUE = 1.0
+attempt = int(os.environ["NIGHTJAR_ATTEMPT"].split("/")[-2])
+report(VALUE, 0.5)
+time.sleep(600 if VALUE < 1 and attempt == 2 else 0.5)
+seconds = 1000 if VALUE < 1 and attempt == 1 else 1
+print(f"---\\nval_bpb: {VALUE}\\nnum_steps: 100\\ntraining_seconds: {seconds}")
+"""
+"""It says that another program slowed down its first attempt with another VALUE."""
 
 FINISHED = ("keep", "discard", "crash")
 
@@ -159,6 +171,28 @@ def test_the_books_are_right_after_a_worker_was_killed_in_the_middle_of_a_run(
     assert spent["runs"] == {"limit": 1, "spent": 1, "reserved": 0, "left": 0}
     assert spent["gpu_seconds"]["reserved"] == 0
     assert spent["gpu_seconds"]["spent"] > LONG["config_delta"]["SECONDS"]  # the lost attempt's time counts
+    assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_disturbed_run_runs_again_whatever_dies_meanwhile(lab: RunningLab) -> None:
+    base = lab.commit({"train.py": COUNTS})
+    policy = {**QUICK, "baseline_first": True}
+    lab.post("experiment/setup", tag="disturbed", base_commit=base, policy=policy)
+    experiment = lab.submit("disturbed", commit_sha=base, config_delta={"VALUE": 0.5})
+
+    def attempt() -> int:
+        return int(lab.get(f"experiment/{experiment}")["experiment"]["attempt"])
+
+    lab.until_training(experiment)
+    lab.process("-m triggers.web").kill()
+    lab.until(lambda: attempt() == 2, "it runs again")
+    lab.process("-m triggers.events").kill()
+    train_horse(lab).kill()
+
+    found = lab.until_status(experiment, "keep")
+    lab.until_idle()
+    assert [a["status"] for a in found["attempts"].values()] == ["contended", "lost", "keep"]
+    assert found["experiment"]["contended"] is True
     assert lab.post("lab/audit")["violations"] == []
 
 
