@@ -40,6 +40,7 @@ def made_up_lab(method: str, path: str, body: Mapping[str, Any] | None = None) -
         "log_tail": f"step 1\n---\nval_bpb: {value!r}\ntraining_seconds: 3\n",
         "metric": "val_bpb",
         "base_commit": "abc1234",
+        "environment": ["python==3.11.9"],
         "workers": [{"gpu_id": "g", "gpu_name": "H100", "labels": {"driver": "580.1"}}],
     }
 

@@ -123,6 +123,7 @@ starting                         zset   leased experiments that no worker has be
 gpus                             zset   GPUs by registration time
 gpu_pool:<gpu_id>                hash   one GPU or CPU slot with its lease and health
 gpu_history:<gpu_id>             list   samples of the last 24 h, one in 2 minutes
+environments                     hash   version of Python and packages that train on each GPU
 agent_gpus                       hash   number of GPUs that each agent has registered for itself
 worker_gpus                      hash   number of GPUs that the owner of each other token has registered
 idle_gpus                        zset   idle GPUs, longest idle first

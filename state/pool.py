@@ -62,20 +62,26 @@ class Pool(Store):
             raise no_gpu(gpu_id)
         return found
 
-    async def history(self, gpu_id: str, last_s: float) -> tuple[Gpu, list[list[float | None]]]:
-        """A GPU with its samples (time, `MEASURED`), oldest first. Raises NotFound: it is not registered."""
+    async def history(self, gpu_id: str, last_s: float) -> tuple[Gpu, list[str], list[list[float | None]]]:
+        """A GPU, its environment, and its samples (time, `MEASURED`), oldest first.
+
+        Raises:
+            NotFound: it is not registered.
+        """
         most = math.ceil(last_s / HISTORY_EVERY_S)
-        time, stored, rows = await self._lab.pipeline(
+        time, stored, environment, rows = await self._lab.pipeline(
             [
                 ("TIME",),
                 ("HGETALL", self._keys.gpu(gpu_id)),
+                ("HGET", self._keys("environments"), gpu_id),
                 ("LRANGE", self._keys.gpu_history(gpu_id), -most, -1),
             ]
         )
         if not stored:
             raise no_gpu(gpu_id)
         since = time_of(time) - last_s
-        return Gpu.parse(stored), [row for text in rows if (row := json.loads(text))[0] >= since]
+        samples = [row for text in rows if (row := json.loads(text))[0] >= since]
+        return Gpu.parse(stored), json.loads(environment or "[]"), samples
 
     async def roster(self) -> Roster:
         """Every GPU, oldest first."""
@@ -187,7 +193,13 @@ class Pool(Store):
         )
 
     async def register(
-        self, gpu: Gpu, *, of_any: bool = True, most_of_owner: int | None = None, replaced: str | None = None
+        self,
+        gpu: Gpu,
+        environment: Sequence[str] = (),
+        *,
+        of_any: bool = True,
+        most_of_owner: int | None = None,
+        replaced: str | None = None,
     ) -> tuple[Gpu, float] | Literal["other", "full", "served"]:
         """Add a GPU, or bring it back. A lease on it stays. Answers the GPU and Redis' clock.
 
@@ -224,6 +236,7 @@ class Pool(Store):
                 self._own(change, known, owners - 1)
             for name in ("offline", "leaving", "health", "sampled_at", *(() if gpu.owner else OWNED)):
                 after.pop(name, None)
+            change.hset(keys("environments"), {gpu.gpu_id: json.dumps(environment)})
             if known is None or known.status == "offline":
                 change.emit("gpu.registered", None, gpu.gpu_id, {"gpu_id": gpu.gpu_id})
             keep_gpu(change, gpu.gpu_id, before, after, "registered")
@@ -427,6 +440,7 @@ class Pool(Store):
                 return "other" if is_other else "held"
             self._own(change, known, await self._owned(change, known) - 1)
             change.delete(keys.gpu(gpu_id), keys.gpu_history(gpu_id))
+            change.hdel(keys("environments"), gpu_id)
             change.zrem(keys("gpus"), gpu_id)
             change.zrem(keys("idle_gpus"), gpu_id)
             change.emit("gpu.offline", None, gpu_id, {"gpu_id": gpu_id, "reason": reason})

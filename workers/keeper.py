@@ -19,6 +19,7 @@ from functools import partial
 import psutil
 
 from functions.kernel.process.forking import Threads
+from functions.kernel.process.interpreter import find_interpreter, packages_of
 from functions.kernel.process.logs import start_logging
 from functions.kernel.process.own_modules import started
 from functions.kernel.process.process_identity import birth_name, boot_id, is_alive
@@ -26,7 +27,7 @@ from functions.kernel.process.project import repository_head
 from functions.kernel.process.running import ended, exit_with
 from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.client_settings import host_name
-from state.errors import Conflict, NightjarError, NotFound, Unavailable
+from state.errors import Conflict, Invalid, NightjarError, NotFound, Unavailable
 from state.records import Gpu
 from state.refusals import no_gpu
 from state.settings import Settings
@@ -90,6 +91,7 @@ class Keeper:
             "labels": {"kind": self.device.kind, "isolation": self.slot.tier}
             | ({"driver": self.device.driver} if self.device.driver else {}),
             "scripts": list(self.slot.scripts),
+            "environment": await self._environment(),
             "transport": "http" if self.slot.remote else "redis",
             "keeper": self.name,
             "replaced": gpu.keeper if gpu is not None else None,
@@ -101,6 +103,13 @@ class Keeper:
                 raise
             return False  # the other keeper was quicker; the next try logs it
         return True
+
+    async def _environment(self) -> list[str]:
+        """The Python that trains here, and its packages; empty where it does not run."""
+        with contextlib.suppress(Invalid):
+            python = self.slot.python or (await find_interpreter(self.slot.repo, os.environ)).path
+            return await asyncio.to_thread(packages_of, python, os.environ)
+        return []
 
     def _is_served_by_another(self, gpu: Gpu | None) -> bool:
         if gpu is None or gpu.keeper in (None, self.name) or gpu.offline:

@@ -78,6 +78,12 @@ class Register(Command):
         description="paths of the file that its command runs, the first that exists; empty: not known",
         examples=[["src/main.py"]],
     )
+    environment: list[Name] = Field(
+        default=[],
+        max_length=2000,
+        description="the Python that trains, and its packages",
+        examples=[["python==3.11.9", "torch==2.4.1"]],
+    )
     labels: dict[Name, Annotated[str, Field(max_length=100)]] = Field(
         default_factory=dict,
         max_length=32,
@@ -111,10 +117,14 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
             hint="serve the lab with a worker's token, or leave transport out",
         )
     whose = {"owner": None if caller.is_lab else caller.name, "of_agent": is_agent}
-    asked = Gpu.model_validate(request.model_dump(exclude={"request_id", "replaced"}) | whose)
+    asked = Gpu.model_validate(request.model_dump(exclude={"request_id", "replaced", "environment"}) | whose)
     while True:
         found = await pool.register(
-            asked, of_any=caller.is_lab, most_of_owner=most, replaced=request.replaced
+            asked,
+            request.environment,
+            of_any=caller.is_lab,
+            most_of_owner=most,
+            replaced=request.replaced,
         )
         if found == "full":
             raise Conflict(

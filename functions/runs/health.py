@@ -76,6 +76,8 @@ class GpuHistory(Response):
     """Samples as lists of equal length, oldest first; null: not measured."""
 
     gpu_id: str
+    environment: list[str]
+    """The Python that trains there, and its packages, as its worker found them when it started; empty: not known."""
     every_s: float
     """Least seconds between two samples. A longer gap means that its worker was silent."""
     at: list[float]
@@ -89,13 +91,14 @@ class GpuHistory(Response):
 @function("gpu::history", role="viewer")
 async def history(request: ReadGpuHistory, pool: Pool) -> GpuHistory:
     """Utilization, memory and temperature of a GPU or CPU slot over the last hours, one sample in 2 minutes."""
-    gpu, samples = await pool.history(request.gpu_id, request.hours * 3600)
+    gpu, environment, samples = await pool.history(request.gpu_id, request.hours * 3600)
     at, *columns = zip(*samples, strict=True) if samples else ((), *((),) * len(MEASURED))
     measured = {name: [*values] for name, values in zip(MEASURED, columns, strict=True)}
     total = (gpu.health or {}).get("memory_total_mb")
     return GpuHistory.model_validate(
         {
             "gpu_id": gpu.gpu_id,
+            "environment": environment,
             "every_s": HISTORY_EVERY_S,
             "at": [*at],
             "memory_total_mb": total if isinstance(total, int | float) else None,

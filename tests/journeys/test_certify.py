@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,8 @@ def test_a_true_gain_is_certified_and_its_folder_is_verified_without_nightjar(
     assert "certified: t-2 against t-1, a gain of more than 0.1 at alpha 0.05" in said
     assert "certified at alpha 0.05" in printed(lab.data, "show", "t-2")
     assert "| t-2 | t-1 | certified |" in printed(lab.data, "report")
+    (gpu,) = json.loads((written / "environment.json").read_bytes())["gpus"]
+    assert gpu["environment"][0] == f"python=={platform.python_version()}"
     clean = tmp_path / "elsewhere"
     shutil.copytree(written, clean)
     done = verified(clean)

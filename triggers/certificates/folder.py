@@ -18,7 +18,6 @@ from triggers.certificates import verify
 Ask = Callable[[str, str, Mapping[str, Any] | None], Any]
 """Method, path and body of a request to the lab; the answer."""
 RULE = "from functions.trust.rules.sequential import decided, paired_gain\n"
-UNKNOWN = "not recorded: the commit and its lock file say what it asks for"
 
 
 def verifier() -> str:
@@ -95,10 +94,11 @@ def _fill(folder: Path, ask: Ask, experiment: str) -> None:
     kept = ("gpu_id", "gpu_name", "vram_mb", "uuid", "host", "labels")
     environment = {
         "nightjar": VERSION,
-        "gpus": [{name: row.get(name) for name in kept} for row in rows],
+        "gpus": [
+            {name: row.get(name) for name in kept} | {"environment": _environment(ask, row["gpu_id"])}
+            for row in rows
+        ],
         "driver": sorted({row["labels"].get("driver", "none") for row in rows}),
-        "python": UNKNOWN,
-        "packages": UNKNOWN,
     }
     _json(folder / "environment.json", environment)
     (folder / "verify.py").write_text(verifier())
@@ -123,6 +123,12 @@ def readme(about: Mapping[str, Any]) -> str:
 
 def _shown(ask: Ask, name: str) -> dict[str, Any]:
     found: dict[str, Any] = ask("GET", f"/api/experiment/{name}", None)
+    return found
+
+
+def _environment(ask: Ask, gpu_id: str) -> list[str]:
+    """The Python that trains on a GPU, and its packages."""
+    found: list[str] = ask("POST", "/api/gpu/history", {"gpu_id": gpu_id})["environment"]
     return found
 
 

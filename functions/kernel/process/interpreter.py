@@ -39,6 +39,15 @@ for name in sys.argv[2:]:
         print(name)
 """
 
+_LIST = """
+import sys
+from importlib.metadata import distributions
+sys.path[:] = [place for place in sys.path if place]
+print("python==" + sys.version.split()[0])
+found = {f"{one.name}=={one.version}" for one in distributions() if one.name}
+print(*sorted(found, key=str.lower), sep="\\n")
+"""
+
 
 @dataclass(frozen=True)
 class Interpreter:
@@ -145,16 +154,26 @@ def missing_imports(python: Path, repo: Path, environ: Mapping[str, str]) -> dic
     return {script: names for script, names in lacking.items() if names}
 
 
+def packages_of(python: Path, environ: Mapping[str, str]) -> list[str]:
+    """Versions of an interpreter and its packages as `name==version`. Blocks. Raises Invalid: it does not run."""
+    return _asked(python, _LIST, [], environ)
+
+
 def _missing(python: Path, names: list[str], environ: Mapping[str, str]) -> set[str]:
+    return set(_asked(python, _LOOK, [str(_HOME), *names], environ))
+
+
+def _asked(python: Path, script: str, arguments: list[str], environ: Mapping[str, str]) -> list[str]:
+    """The lines that a script prints in an interpreter."""
     kept = {name: environ[name] for name in ("HOME", "LANG", "PATH") if name in environ}
     try:
-        done = _run([str(python), "-c", _LOOK, str(_HOME), *names], env=kept, cwd="/")
+        done = _run([str(python), "-c", script, *arguments], env=kept, cwd="/")
         problem = f"exit status {done.returncode}: {done.stderr.strip()[-200:]}" if done.returncode else None
     except (OSError, subprocess.TimeoutExpired) as error:
         done, problem = None, str(error)
     if done is None or problem:
         raise Invalid(f"{python} does not run ({problem})", hint="name another with --python")
-    return set(done.stdout.split())
+    return done.stdout.split()
 
 
 def _git(repo: Path, *arguments: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import sys
@@ -16,6 +17,7 @@ from functions.kernel.process.interpreter import (
     find_interpreter,
     missing_imports,
     named,
+    packages_of,
     shortcomings,
 )
 from state.errors import Invalid
@@ -114,6 +116,15 @@ async def test_an_active_environment_that_is_nightjar_s_own_is_known_as_such(
     repo: Repository, name: str
 ) -> None:
     assert await find_interpreter(repo.path, {name: sys.prefix}) == OWN
+
+
+def test_an_interpreter_tells_its_version_and_packages() -> None:
+    first, *packages = packages_of(Path(sys.executable), {})
+
+    assert first == f"python=={platform.python_version()}"
+    assert f"pytest=={pytest.__version__}" in packages
+    with pytest.raises(Invalid, match="does not run"):
+        packages_of(Path("/bin/false"), {})
 
 
 def test_an_operator_names_an_interpreter_an_environment_or_a_program(

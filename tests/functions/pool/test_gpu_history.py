@@ -68,14 +68,15 @@ async def test_a_history_is_bounded_and_goes_with_its_gpu(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     lab, key = process.lab, process.lab.keys.gpu_history(GPU)
-    await add_gpu(client, GPU)
+    await add_gpu(client, GPU, environment=["python==3.11.9", "torch==2.4.1"])
+    assert (await history(client))["environment"] == ["python==3.11.9", "torch==2.4.1"]
     await lab.command("RPUSH", key, *(f"[{n},1,2,3]" for n in range(2000)))
 
     await beat(client)
 
     assert await lab.command("LLEN", key) == HISTORY_S // HISTORY_EVERY_S
     await told(client, "/api/pool/deregister", gpu_id=GPU)
-    assert await lab.command("EXISTS", key) == 0
+    assert await lab.command("EXISTS", key, lab.keys("environments")) == 0
     await refused(client, 404, "/api/gpu/history", gpu_id=GPU)
 
 
