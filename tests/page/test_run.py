@@ -32,6 +32,13 @@ for step in range(1, 2000):
     report(3 - step / 2000, step / 2000)
     time.sleep(0.1)
 """
+COUNTS = """
+import os
+VALUE = 3.0
+attempt = int(os.environ["NIGHTJAR_ATTEMPT"].split("/")[-2])
+seconds = 1000 if VALUE < 3 and attempt == 1 else 1
+print(f"---\\nval_bpb: {VALUE}\\nnum_steps: 100\\ntraining_seconds: {seconds}")
+"""
 
 
 _commits = (f"abc{nth:04d}" for nth in itertools.count())
@@ -334,6 +341,19 @@ def test_a_certificate_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: st
 
     page.until(f"certified, 3 pairs: a gain over {reference} at alpha 0.2", "#view .facts")
     assert page.said() == []
+
+
+def test_a_run_that_another_program_slowed_down_says_so(page: Page, lab: RunningLab, tag: str) -> None:
+    base = lab.commit({"train.py": COUNTS})
+    lab.post("experiment/setup", tag=f"{tag}s", base_commit=base, policy={"budgets.base_s": 20})
+    name = lab.submit(f"{tag}s", commit_sha=base, config_delta={"VALUE": 2.0})
+    lab.until_status(name, "keep")
+
+    page.show(tag=f"{tag}s", view="run", run=name)
+
+    page.until("another program slowed an attempt down: its value counts for nothing, and it ran again")
+    page.until("s: contended")
+    page.until("s, attempt 2: keep")
 
 
 def test_a_transfer_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: str) -> None:
