@@ -70,8 +70,9 @@ def with_contention(ending: Ending, report: ResultReport, run: RunFacts, beside:
     if pace is None or e.attempt == 0 or (ending.status == "invalid" and not ending.fields["over_budget"]):
         return ending
     before = [float(text) for name, text in (run.attempts or {}).items() if name.endswith(":steps_per_s")]
-    of_first = pace_of(first) if first else None
-    why = why_disturbed(pace, [*before, *([of_first.steps] if of_first else [])], of_baseline)
+    is_baseline = (first or e).baseline
+    of_code = [pace_of(first) if first else None, of_baseline if is_baseline else None]
+    why = why_disturbed(pace, [*before, *(one.steps for one in of_code if one)], of_baseline)
     if why is not None and len(before) < MOST and not e.stopping and e.fence > run.tag.stop_fence:
         answer = not_kept(report, run, beside.best, "queued").model_copy(
             update={"contended": True, "reason": why}
@@ -82,7 +83,7 @@ def with_contention(ending: Ending, report: ResultReport, run: RunFacts, beside:
         told = {"contended": any(each < FAR * pace.steps for each in before)}
         ending = ending._replace(fields={**ending.fields, **told}, answer={**(ending.answer or {}), **told})
     is_fastest = of_baseline is None or pace.steps > of_baseline.steps
-    if (first or e).baseline and is_fastest and ending.status != "invalid":
+    if is_baseline and is_fastest and ending.status != "invalid":
         fastest = {e.time_classes[2]: pace.model_dump_json()}
         return ending._replace(references={**ending.references, **fastest})
     return ending

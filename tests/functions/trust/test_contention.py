@@ -188,9 +188,9 @@ async def test_the_fastest_run_of_the_baseline_s_code_is_compared_with(mine: Tag
     again = await mine.told("/api/experiment/retest", experiment_id="mar11-1")
     await ended(mine, await mine.begun(again["retest_id"]), 0.8, 2000)
 
-    answer = await ended(mine, await mine.begun("mar11-2"), 1.2, 1000)
-
-    assert answer["status"] == "queued"
+    assert (await ended(mine, await mine.begun("mar11-2"), 1.2, 1000))["status"] == "queued"
+    third = await mine.told("/api/experiment/retest", experiment_id="mar11-1")
+    assert (await ended(mine, await mine.begun(third["retest_id"]), 0.8, 1000))["status"] == "queued"
 
 
 async def test_a_run_of_a_certificate_is_judged_whatever_its_pace(
