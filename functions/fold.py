@@ -37,11 +37,16 @@ class ClassNoise:
     """Of each code, and in a swarm of each worker and code; see `state.codes.noise_entry`."""
 
 
-def measure(noise: ClassNoise, code: str, worker_id: str | None, value: float) -> Sums:
-    """Take one more run of a code in; answers the change of the sums. Runs come in the order in which they end."""
+def measure(
+    noise: ClassNoise, code: str, worker_id: str | None, value: float, steps: float | None = None
+) -> Sums:
+    """Take one more run of a code in; answers the change of the sums. Runs come in the order in which they end.
+
+    `steps`: in a second of its training; None: not counted.
+    """
     own, name = noise.runs.get(code), noise_entry(code, worker_id)
     if worker_id is None:
-        noise.runs[code], learned = run_again(own, value, noise.sums.without(own))
+        noise.runs[code], learned = run_again(own, value, noise.sums.without(own), steps)
     else:
         its = noise.runs.get(name)
         noise.runs[code], noise.runs[name], learned = run_of_worker(own, its, value, noise.sums.without(its))
@@ -56,7 +61,8 @@ def noise(records: Collection[Experiment]) -> dict[str, ClassNoise]:
     for run in sorted(records, key=lambda e: e.finished_at or 0.0):
         first = firsts[run.retest_of or run.experiment_id]
         if run.own_value is not None and _is_measured(run, first):
-            measure(found[_noise_key(run)], code_of(first, first.best_key), run.worker_id, run.own_value)
+            code = code_of(first, first.best_key)
+            measure(found[_noise_key(run)], code, run.worker_id, run.own_value, run.steps_per_s)
     return found
 
 

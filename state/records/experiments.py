@@ -509,6 +509,12 @@ class Experiment(ExperimentRecord):
     started_at: float | None = None
     finished_at: float | None = None
 
+    @property
+    def steps_per_s(self) -> float | None:
+        """Steps in a second of its training; None where no worker of the lab trained it, or it counts no steps."""
+        seconds = self.training_seconds or self.wall_seconds
+        return self.num_steps / seconds if self.attempt > 0 and self.num_steps and seconds else None
+
 
 @dataclass(frozen=True)
 class End:

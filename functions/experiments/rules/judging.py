@@ -231,7 +231,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     ):
         return _uncounted({**vars(broken), "hint": GUARD_HINT}, report, run, under, beside)
     e, tag, policy, best = run.experiment, run.tag, run.policy, beside.best
-    weighed = _weigh(report.value, run, under, beside)
+    weighed = _weigh(report, run, under, beside)
     # a baseline is judged by itself: its repeats may end before it does, and others may have reported its code
     value = report.value if e.baseline else weighed.value
     points = score(value, tag.direction)
@@ -499,7 +499,7 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
     why = _overrun(report, run, beside)
     is_evidence = under.agrees and why is None
     counts = is_evidence and first is not None and first.status != "retracted" and not first.is_claim
-    weighed = _weigh(report.value, run, under, beside) if counts else None
+    weighed = _weigh(report, run, under, beside) if counts else None
     answer = not_kept(report, run, best, RETESTED if is_evidence else "invalid").model_copy(
         update={
             "delta": judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta,
@@ -525,13 +525,16 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
     )
 
 
-def _weigh(value: float, run: RunFacts, under: RunConditions, beside: Comparison) -> Weighed:
-    """What the value adds to the noise of its tag and GPU class, and its probability to beat the best."""
+def _weigh(report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison) -> Weighed:
+    """What a result adds to the noise of its tag and GPU class, and its probability to beat the best."""
+    value, steps = report.value, None
+    if report.measured.get("num_steps"):
+        steps = run.experiment.model_copy(update=_measured(report, under.key, run)).steps_per_s
     of_code, bests, of_worker = beside.noise.runs
     worker_id, known = run.experiment.worker_id, Sums(beside.noise.df, beside.noise.squares)
     before = {noise_entry(under.code, worker_id): of_worker, under.code: of_code}
     after = ClassNoise(known, {name: found for name, text in before.items() if (found := parsed(text))})
-    learned = measure(after, under.code, worker_id, value)
+    learned = measure(after, under.code, worker_id, value, steps)
     entries = {name: written(after.runs[name]) for name in before}
     runs, noise = after.runs[under.code], after.sums.noise
     repeat = Repeat(under.code, entries, learned.df, learned.squares)

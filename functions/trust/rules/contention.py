@@ -1,22 +1,24 @@
-"""Contention: a run whose steps per second show that another program slowed it down runs again."""
+"""Contention: a run whose steps per second show that another program slowed it down runs again.
+
+Contention is one-sided, so the reference is the fastest run, which no slow one can move. The steps per second of
+undisturbed runs of the same code have a standard deviation of 4 % (bench/contention.py), so 20 % less is not noise. A
+second program on the same core or GPU takes about a half.
+
+Nothing shows that the first run of a baseline is slow. If a further run of its code is far faster, the first no
+longer counts among its runs (`noise.run_again`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from functions.experiments.rules.judging import ResultReport, not_kept
-from functions.trust.rules.overruns import is_on_cpu, is_timed
+from functions.trust.rules.noise import FAR
+from functions.trust.rules.overruns import is_on_cpu
 from state.decisions import Ending
 from state.facts import Comparison, RunFacts
 from state.records import Experiment, Pace
 
-FAR = 0.8
-"""Share of a pace below which a run was disturbed.
-
-Contention is one-sided, so the reference is the fastest run, which no slow one can move. The steps per second of
-undisturbed runs of the same code have a standard deviation of 4 % (bench/contention.py), so 20 % less is not noise. A
-second program on the same core or GPU takes about a half.
-"""
 MOST = 2
 """Attempts of one run that are left out as disturbed. The next one is judged whatever its pace."""
 
@@ -24,11 +26,11 @@ MOST = 2
 def pace_of(e: Experiment) -> Pace | None:
     """Speeds of a run; None where no worker trained it, or it counts no steps."""
     seconds = e.training_seconds or e.wall_seconds
-    if not e.num_steps or not seconds or not is_timed(e):
+    if e.steps_per_s is None or seconds is None:
         return None
     return Pace(
         experiment_id=e.retest_of or e.experiment_id,
-        steps=e.num_steps / seconds,
+        steps=e.steps_per_s,
         tokens_m=e.total_tokens_m / seconds if e.total_tokens_m else None,
         mfu_percent=e.mfu_percent or None,
         cpu_seconds=e.cpu_seconds / seconds if e.cpu_seconds and is_on_cpu(e) else None,

@@ -18,6 +18,8 @@ CONTRADICTED = 1e-3
 """The same threshold for a first run beside the further runs of its code: below it the first run no longer counts.
 It is larger, because the code was chosen for its first run."""
 
+FAR = 0.8
+"""Share of the steps per second of another run of its code below which a run was disturbed. See contention.py."""
 SURE = 0.8
 """Confidence of the upper bound on sigma in `usual_distance`."""
 
@@ -64,6 +66,8 @@ class Repeats:
     first: float | None = None
     is_contradicted: bool = False
     """Further runs have contradicted the first, which no longer counts in `runs` or in the sums."""
+    steps: float | None = None
+    """Steps per second of the first run; None: not counted."""
 
 
 def further_mean(runs: Repeats | None, value: float) -> float | None:
@@ -103,14 +107,17 @@ class Sums:
         return noise_of(self.squares, self.df)
 
 
-def run_again(before: Repeats | None, value: float, others: Sums) -> tuple[Repeats, Sums]:
+def run_again(
+    before: Repeats | None, value: float, others: Sums, steps: float | None = None
+) -> tuple[Repeats, Sums]:
     """The summary with one more run, and the change of the noise; `others` is the noise of all other code.
 
-    A first run and an outlier do not change the noise. If the further runs contradict the first, its part is removed.
+    A first run and an outlier do not change the noise. If the further runs contradict the first, or one was so much
+    faster that another program must have slowed the first down, its part is removed. `steps`: made in a second.
     """
     if before is None:
-        return Repeats(1, value, 0.0, 0, 0.0, value), Sums()
-    after = _without_first(before, value, others)
+        return Repeats(1, value, 0.0, 0, 0.0, value, steps=steps), Sums()
+    after = _without_first(before, value, others, steps)
     if after is None:
         after = repeated(before, value)
         learned = others.with_(Sums(before.df, before.pooled)).noise
@@ -139,8 +146,8 @@ def change_of(before: Repeats | None, after: Repeats | None) -> Sums:
     return Sums(now.df - was.df, now.squares - was.squares)
 
 
-def _without_first(before: Repeats, value: float, others: Sums) -> Repeats | None:
-    """The summary without the first run, if noise does not explain that run; else None."""
+def _without_first(before: Repeats, value: float, others: Sums, steps: float | None) -> Repeats | None:
+    """The summary without the first run, if noise does not explain that run, or it was disturbed; else None."""
     first = before.first
     if first is None or before.is_contradicted:
         return None
@@ -150,9 +157,10 @@ def _without_first(before: Repeats, value: float, others: Sums) -> Repeats | Non
         squares = before.squares - (first - before.mean) * (first - before.mean + shift)
         further = Repeats(before.runs - 1, before.mean - shift, max(squares, 0.0))
     further = repeated(further, value)
-    noise = others.with_(Sums(further.runs - 1, further.squares)).noise
-    if noise is None or not is_outlier(further, first, noise, CONTRADICTED):
-        return None
+    if steps is None or before.steps is None or before.steps >= FAR * steps:
+        noise = others.with_(Sums(further.runs - 1, further.squares)).noise
+        if noise is None or not is_outlier(further, first, noise, CONTRADICTED):
+            return None
     return replace(further, df=further.runs - 1, pooled=further.squares, first=first, is_contradicted=True)
 
 

@@ -177,7 +177,7 @@ def _judged_anew(
             continue
         if run.own_value is None or run.status not in ("keep", "discard", RETESTED):
             continue
-        measure(noise, code, run.worker_id, run.own_value)
+        measure(noise, code, run.worker_id, run.own_value, run.steps_per_s)
         if not begun or run.retest_of is not None:
             continue
         if run.status == "keep":

@@ -193,6 +193,18 @@ async def test_the_fastest_run_of_the_baseline_s_code_is_compared_with(mine: Tag
     assert (await ended(mine, await mine.begun(third["retest_id"]), 0.8, 1000))["status"] == "queued"
 
 
+async def test_a_first_run_that_was_disturbed_does_not_count(mine: TagUnderTest) -> None:
+    for value in (0.5, 0.6):
+        again = await mine.told("/api/experiment/retest", experiment_id="mar11-1")
+        await ended(mine, await mine.begun(again["retest_id"]), value, 2000)
+
+    await mine.told("/api/experiment/judge-retests", tag="mar11", experiment_ids=["mar11-1"])
+
+    best = (await mine.told("/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", pytest.approx(0.55))
+    assert await mine.faults() == []
+
+
 async def test_a_run_of_a_certificate_is_judged_whatever_its_pace(
     mine: TagUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
