@@ -32,8 +32,11 @@ PAGE = 256
 PAGES_KEPT = 16
 BURST = 8
 """Events of a page from which more are likely to follow at once."""
-GATHERED_S = 0.05
-"""Seconds after such a page, unless it was full, until the next one is read. A single event waits for nothing."""
+GATHERED_S, LONGEST_S = 0.01, 0.2
+"""Seconds for each event of such a page, unless it was full, and at most, until the next page is read.
+
+So the more events there are, the fewer calls handle them. A single event waits for nothing.
+"""
 FOLLOWED_S = 1.0
 """Seconds for which a page waits in Redis for its first event."""
 PASSING_S = 0.1
@@ -276,7 +279,7 @@ class EventPages:
         await asyncio.sleep(self._next_at - time.monotonic())
         page = await self._stream.follow(entry_id, FOLLOWED_S, PAGE)
         if BURST <= len(page) < PAGE:
-            self._next_at = time.monotonic() + GATHERED_S
+            self._next_at = time.monotonic() + min(len(page) * GATHERED_S, LONGEST_S)
         return page
 
     async def close(self) -> None:

@@ -630,7 +630,7 @@ async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(proce
 async def test_only_what_follows_a_burst_waits_for_its_page(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"GATHERED_S": 3600.0, "BURST": 2, "PAGE": 3}.items():
+    for name, value in {"GATHERED_S": 3600.0, "LONGEST_S": 3600.0, "BURST": 2, "PAGE": 3}.items():
         monkeypatch.setattr(f"state.stream.{name}", value)
     ids = [await emit(process, "experiment.submitted", n=n) for n in range(6)]
     pages = EventPages(process.stream)
