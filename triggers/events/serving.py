@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from functions.kernel.contract import Function, On, Timed
@@ -38,6 +38,11 @@ class FunctionBinding(Binding):
     trigger: On | Timed
     process: Process
     pool: Pool
+    gathers: bool = field(init=False)
+    """Whether a call takes the experiments of a whole burst."""
+
+    def __post_init__(self) -> None:
+        self.gathers = GATHERED in self.declared.request.model_fields
 
     def concerns(self, event: Event) -> bool:
         # a firing comes to an event's binding only if an operator redrives it
@@ -45,11 +50,6 @@ class FunctionBinding(Binding):
             return True
         on = self.trigger
         return event.type in on.events and (on.having is None or on.having in event.data)
-
-    @property
-    def gathers(self) -> bool:
-        """Whether a call takes the experiments of a whole burst."""
-        return GATHERED in self.declared.request.model_fields
 
     def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
         """One bundle for each burst that the trigger debounces, else for each event; a firing is never bundled.
