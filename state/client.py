@@ -47,7 +47,7 @@ class Lab:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         from state.connection import Connection  # here, since it imports redis-py
 
-        self._redis = Connection(url, timeout_s)
+        self._redis = Connection(url, timeout_s, key=self.keys(""))
 
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[Lab]:

@@ -18,10 +18,11 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from state.cluster import owner_options
 from state.errors import Invalid, Unavailable
 from state.moves import Arg, Move, load, moves
-from state.sentinels import ASKED_S, sentinels_of
-from state.shared_connection import SharedConnection, hear
+from state.redis_urls import ASKED_S, servers_of
+from state.shared_connection import SharedConnection, hear, is_elsewhere
 
 CONNECTIONS = 256
 """Most connections of one process, the shared one aside. Further calls wait for a free one."""
@@ -30,9 +31,10 @@ CONNECTIONS = 256
 class Connection:
     """One connection that all calls share, and more for calls that wait in Redis or need it for themselves."""
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, key: str) -> None:
+        """`key` is any key of the lab: in a Cluster its owner is the node to connect to."""
         self._timeout_s = timeout_s
-        self._redis, self._sentinels = _connect(url, timeout_s)
+        self._redis, self._sentinels = _connect(url, timeout_s, key)
         self._pipe = SharedConnection(self._redis.connection_pool, timeout_s)
         self._presented: dict[Any, Any] = dict(self._redis.response_callbacks)
         """By command: what a reply means. Names of commands are in capitals."""
@@ -119,7 +121,9 @@ class Connection:
             await client.aclose()
 
 
-def _connect(url: str, timeout_s: float) -> tuple[redis.asyncio.Redis, Sequence[redis.asyncio.Redis]]:
+def _connect(
+    url: str, timeout_s: float, key: str
+) -> tuple[redis.asyncio.Redis, Sequence[redis.asyncio.Redis]]:
     """A client of the Redis, and the clients of its Sentinels."""
     options = {
         "decode_responses": True,
@@ -131,8 +135,13 @@ def _connect(url: str, timeout_s: float) -> tuple[redis.asyncio.Redis, Sequence[
         "max_connections": CONNECTIONS,
         **connection_options(url),
     }
-    if (found := sentinels_of(url)) is None:
+    if (found := servers_of(url)) is None:
         pool = redis.asyncio.BlockingConnectionPool.from_url(url, timeout=timeout_s, **options)
+        return redis.asyncio.Redis.from_pool(pool), ()
+    if found.service is None:
+        pool = redis.asyncio.BlockingConnectionPool(
+            timeout=timeout_s, **{**owner_options(found, key), **options}
+        )
         return redis.asyncio.Redis.from_pool(pool), ()
     sentinel = Sentinel(found.addresses, socket_timeout=ASKED_S)  # type: ignore[no-untyped-call]
     primary = SentinelConnectionPool(found.service, sentinel, **{**found.options, **options})  # type: ignore[no-untyped-call]
@@ -163,6 +172,11 @@ _REFUSALS = {
     "LOADING": ("Redis is busy starting", "try again in a moment"),
     "MASTERDOWN": ("Redis is a replica that lost its primary", "point NIGHTJAR_REDIS_URL at the primary"),
     "MISCONF": ("Redis cannot write to its disk", "it may be full: see Redis' log; nothing was written"),
+    "MOVED": (
+        "another node of the Redis cluster has these keys",
+        "try again in a moment. For a Cluster NIGHTJAR_REDIS_URL is redis+cluster://HOST:PORT,HOST:PORT, and "
+        "NIGHTJAR_BROKER_URL names a plain Redis for RQ",
+    ),
     "NOREPLICAS": ("Redis has too few replicas to accept a write", "bring them back; nothing was written"),
     "TRYAGAIN": ("Redis is moving keys between its nodes", "try again in a moment"),
     "UNBLOCKED": ("Redis has become a replica", "try again in a moment"),
@@ -206,13 +220,14 @@ def unavailable(problem: RedisError) -> Unavailable:
             detail, hint = _REFUSALS["MASTERDOWN"]
         case exceptions.ClusterDownError():
             detail, hint = _REFUSALS["CLUSTERDOWN"]
-        case exceptions.TryAgainError():
+        case ResponseError() if "while the cluster is down" in str(problem):  # a script without keys
+            detail, hint = _REFUSALS["CLUSTERDOWN"]
+        case ResponseError() if is_elsewhere(problem):
+            detail, hint = _REFUSALS["MOVED"]
+        case exceptions.TryAgainError() | exceptions.AskError():
             detail, hint = _REFUSALS["TRYAGAIN"]
-        case exceptions.AskError():  # and MOVED
-            detail, hint = (
-                "another node of the Redis cluster has this lab's keys",
-                "point NIGHTJAR_REDIS_URL at that node, or at a Redis that is no cluster",
-            )
+        case ResponseError() if "cluster support disabled" in str(problem):
+            return Unavailable("this Redis is no Cluster", hint="name it with redis:// in NIGHTJAR_REDIS_URL")
         case ResponseError() if (code := _code(problem)) in _REFUSALS:
             detail, hint = _REFUSALS[code]
         case _:

@@ -52,6 +52,7 @@ from state.redis_endpoint import (
     shut_down,
 )
 from state.redis_requirements import check_door
+from state.redis_urls import servers_of
 from state.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -292,9 +293,19 @@ def redis_url(settings: Settings, *, worker: bool = False) -> str:
 
 
 def broker_url(settings: Settings, *, worker: bool = False) -> str:
-    """URL of the Redis of RQ's queues: the one in the settings, else the lab's. Raises as `redis_url`."""
+    """URL of the Redis of RQ's queues: the one in the settings, else the lab's.
+
+    Raises:
+        Unavailable: it is a Cluster, where RQ does not work, or as `redis_url`.
+    """
     named = settings.broker_url
-    return _entered(named, "NIGHTJAR_BROKER_URL") if named else redis_url(settings, worker=worker)
+    url = _entered(named, "NIGHTJAR_BROKER_URL") if named else redis_url(settings, worker=worker)
+    if (servers := servers_of(url)) is not None and servers.service is None:
+        raise Unavailable(
+            "RQ's queues cannot be in a Redis Cluster",
+            hint="name a plain Redis for them in NIGHTJAR_BROKER_URL",
+        )
+    return url
 
 
 @contextlib.contextmanager

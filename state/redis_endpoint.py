@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from state.connection import connection_options
-from state.sentinels import client_of
+from state.redis_urls import client_of
 
 SOCKET_DIR = "nightjar-redis-"
 """Prefix of the short directories for sockets whose path in the data directory would be too long."""

@@ -13,7 +13,7 @@ from redis.connection import parse_url
 
 from state.errors import Unavailable
 from state.redis_binary import OLDEST
-from state.sentinels import sentinels_of
+from state.redis_urls import servers_of
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,16 @@ def check_door(url: str, setting: str) -> None:
             Redis.
     """
     try:
-        sentinels = sentinels_of(url)
-        found: dict[str, Any] = dict(parse_url(url)) if sentinels is None else sentinels.options  # type: ignore[no-untyped-call, unused-ignore]
+        servers = servers_of(url)
+        found: dict[str, Any] = dict(parse_url(url)) if servers is None else servers.options  # type: ignore[no-untyped-call, unused-ignore]
     except ValueError:  # its words may hold a part of the password
         raise Unavailable(
             f"{setting} is no URL of a Redis",
             hint="it is redis://USER:PASSWORD@HOST:6379/0 (rediss:// for TLS), a / in the password written as %2F; "
-            "with Sentinels redis+sentinel://USER:PASSWORD@HOST:26379,HOST:26379/SERVICE",
+            "with Sentinels redis+sentinel://USER:PASSWORD@HOST:26379,HOST:26379/SERVICE, "
+            "of a Cluster redis+cluster://USER:PASSWORD@HOST:6379,HOST:6379",
         ) from None
-    hosts = [host for host, _ in sentinels.addresses] if sentinels else [str(found.get("host", "localhost"))]
+    hosts = [host for host, _ in servers.addresses] if servers else [str(found.get("host", "localhost"))]
     host = next((each for each in hosts if not _is_loopback(each)), None)
     if "path" not in found and not found.get("password") and host is not None:
         raise Unavailable(

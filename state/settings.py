@@ -30,14 +30,15 @@ class Settings(ClientSettings):
     )
     redis_url: SecretStr | None = Field(
         default=None,
-        description="Redis of the lab (default: an embedded server is started), or of its Sentinels",
+        description="Redis of the lab, its Sentinels or nodes of its Cluster (default: an embedded server)",
     )
     broker_url: SecretStr | None = Field(
         default=None,
-        description="Redis of RQ's queues, if it is not the lab's. Workers that `up` starts use the same user",
+        description="Redis of RQ's queues, if it is not the lab's; needed if that is a Cluster",
     )
     worker_redis_url: SecretStr | None = Field(
-        default=None, description="Redis of RQ's queues with the user of workers; see ./nightjar redis acl"
+        default=None,
+        description="Redis of RQ's queues with the user of workers that `up` starts; see ./nightjar redis acl",
     )
     redis_server: Path | None = Field(default=None, description="redis-server binary for the embedded server")
     redis_appendfsync: str = Field(
@@ -266,8 +267,9 @@ class Settings(ClientSettings):
     @property
     def worker_environment(self) -> dict[str, str]:
         """Variables of a worker, which runs may read: its own Redis user, no key of a language model."""
-        url = self.worker_redis_url
-        own = {} if url is None else {"NIGHTJAR_REDIS_URL": url.get_secret_value()}
+        url = self.worker_redis_url or self.broker_url
+        names = ("NIGHTJAR_REDIS_URL", "NIGHTJAR_BROKER_URL")
+        own = {} if url is None else dict.fromkeys(names, url.get_secret_value())
         return {**dict.fromkeys(OF_AUTHORS, ""), **own}
 
 

@@ -21,6 +21,7 @@ from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import (
     ConnectionError,
     InvalidResponse,
+    MovedError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -166,7 +167,7 @@ class _Line(asyncio.Protocol):
                     asked.popleft()
                     if not question.answered.done():
                         question.answered.set_result(replies)
-                if is_error and isinstance(reply, ReadOnlyError):  # another connection finds the primary
+                if is_error and is_elsewhere(reply):  # another connection finds the primary
                     raise ConnectionError("Redis has become a replica")
         except RedisError as problem:
             self.lose(problem)
@@ -253,6 +254,11 @@ class _Ears(asyncio.Protocol):
     def _lose(self, problem: Exception) -> None:
         if not self.lost.done():
             self.lost.set_result(problem)
+
+
+def is_elsewhere(problem: RedisError) -> bool:
+    """Whether this server is no longer the primary of the keys. A Cluster's scripts without KEYS say it in words."""
+    return isinstance(problem, ReadOnlyError | MovedError) or "access a non local key" in str(problem)
 
 
 _NO_REPLY = object()

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from state.connection import connection_options, unavailable
-from state.sentinels import client_of
+from state.redis_urls import client_of
 
 
 def broker(url: str) -> redis.Redis:

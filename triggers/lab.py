@@ -32,7 +32,7 @@ from functions.swarm.profiles import swarm_dimensions
 from state.charter_file import charter_file, read_charter
 from state.child_heartbeat import LOOKS
 from state.client_settings import host_name
-from state.embedded import EmbeddedRedis, make_data_dir
+from state.embedded import EmbeddedRedis, broker_url, make_data_dir
 from state.errors import Unavailable
 from state.presence import LiveProcess, Presence
 from state.settings import Settings, own_environment
@@ -322,6 +322,7 @@ async def check_redis(settings: Settings) -> None:
         Unavailable: it wants another password, the lab has another layout, or does not answer for half a minute.
         Invalid: the web process would refuse to listen.
     """
+    broker_url(settings)  # a Cluster without another Redis for RQ is refused
     async with connected(settings) as lab:
         await until_ready(lab, settings)
         await check_bind(settings, Tokens(lab))

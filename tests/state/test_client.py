@@ -107,7 +107,10 @@ async def wakes(wakeups: Wakeups, lab: Lab, within_s: float = 10.0) -> bool:
         ("NOREPLICAS Not enough good replicas to write.", "too few replicas"),
         ("CLUSTERDOWN The cluster is down", "cluster is down"),
         ("TRYAGAIN Multiple keys request during rehashing of slot", "moving keys"),
+        ("ASK 3999 127.0.0.1:6381", "moving keys"),
         ("MOVED 3999 127.0.0.1:6381", "another node"),
+        ("ERR Script attempted to access a non local key in a cluster node script: a1", "another node"),
+        ("ERR Script attempted to execute a command while the cluster is down script: a1", "cluster is down"),
         (
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
             "lost its primary",
@@ -134,6 +137,7 @@ def test_redis_that_cannot_serve_now_is_unavailable_and_worth_asking_again(answe
         ("NOPERM User worker has no permissions to run the 'evalsha' command", "user may not do this"),
         ("ERR ACL failure in script: User worker has no permissions to run 'xadd'", "user may not do this"),
         ("NOAUTH Authentication required.", "refuses our password"),
+        ("ERR This instance has cluster support disabled", "is no Cluster"),
         ("WRONGPASS invalid username-password pair or user is disabled.", "refuses our password"),
     ],
 )

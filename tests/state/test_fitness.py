@@ -69,6 +69,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         "redis://?host=10.0.0.7",
         "redis://0.0.0.0",
         "redis+sentinel://127.0.0.1,10.0.0.7:26380/mymaster",
+        "redis+cluster://127.0.0.1,10.0.0.7:7000",
     ],
 )
 def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None:
@@ -90,6 +91,8 @@ def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None
         "unix:///run/redis.sock?db=1",
         "redis+sentinel://:p@10.0.0.7,10.0.0.8:26380/mymaster/1",
         "redis+sentinel://127.0.0.1:26379,localhost/mymaster",
+        "redis+cluster://:p@10.0.0.7,10.0.0.8:7000/0",
+        "rediss+cluster://:p@10.0.0.7,10.0.0.8:7000",
     ],
 )
 def test_a_password_or_this_machine_opens_the_door(url: str) -> None:
@@ -103,6 +106,10 @@ def test_a_password_or_this_machine_opens_the_door(url: str) -> None:
         "redis://:can/ary@redis.example",
         "canary",
         "redis+sentinel://:canary@h",
+        "redis+cluster://:canary@h/1",
+        "redis+cluster://:canary@h/name",
+        "redis+cluster://:canary@h?db=1",
+        "redis+cluster://:canary@h:port",
     ],
 )
 def test_what_is_no_url_of_a_redis_is_refused_without_a_word_of_it(url: str) -> None:
@@ -120,6 +127,27 @@ def test_every_setting_that_names_a_redis_is_looked_at(settings: Settings, setti
         (redis_url if setting.endswith("redis_url") else broker_url)(
             open_door, worker=setting.startswith("worker")
         )
+
+
+@pytest.mark.parametrize("setting", ["redis_url", "broker_url"])
+def test_rq_s_queues_are_refused_in_a_cluster(setting: str) -> None:
+    cluster = Settings.model_validate({setting: "redis+cluster://127.0.0.1:7000"})
+
+    with pytest.raises(Unavailable, match="Cluster") as refusal:
+        broker_url(cluster)
+
+    assert "NIGHTJAR_BROKER_URL" in str(refusal.value.hint)
+
+
+def test_workers_get_the_redis_of_rq_s_queues_and_not_the_lab_s() -> None:
+    urls = {"redis_url": "redis+cluster://:ours@h", "broker_url": "redis://:plain@h"}
+
+    beside = Settings.model_validate(urls).worker_environment
+    as_worker = Settings.model_validate({**urls, "worker_redis_url": "redis://worker:p@h"}).worker_environment
+
+    names = ("NIGHTJAR_REDIS_URL", "NIGHTJAR_BROKER_URL")
+    assert [beside[name] for name in names] == ["redis://:plain@h"] * 2
+    assert [as_worker[name] for name in names] == ["redis://worker:p@h"] * 2
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from functions.kernel.process.run_files import UPSTREAM_CACHE, left_behind, link
 from functions.kernel.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import LAYOUT, Lab
-from state.embedded import redis_url
+from state.embedded import broker_url, redis_url
 from state.errors import Conflict, Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.program import PROGRAM
 from state.redis_binary import find_binary
@@ -170,6 +170,7 @@ async def redis(settings: Settings) -> list[Finding]:
     """The lab's Redis if it runs, else the binary that `up` would start."""
     try:
         url = redis_url(settings)
+        broker_url(settings)
     except NightjarError as problem:
         if settings.redis_url is None:
             return [_embedded(settings)]

@@ -1,0 +1,210 @@
+"""A lab in a Redis Cluster: one node has all its keys, a plain Redis has RQ's, and a failover moves it to another."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from tests.commands import nightjar
+from tests.journeys.redis_servers import (
+    CLIENTS,
+    EACH,
+    PASSWORD,
+    client,
+    failed_over,
+    need_redis_server,
+    server,
+    until,
+)
+from tests.journeys.running import PATIENCE_S, RunningLab, reserved_port, running_lab
+from tests.journeys.test_swarm_protocol import open_swarm, worker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
+
+RANGES = ((0, 5460), (5461, 10922), (10923, 16383))
+SLOT = key_slot(b"{lab}")
+COMMON = f"requirepass {PASSWORD}\nmasterauth {PASSWORD}\nappendonly yes\nmaxmemory-policy noeviction"
+IDEA = {"hypothesis": "h", "category": "other", "diff_summary": "d"}
+
+
+@dataclass(frozen=True)
+class Node:
+    port: int
+    bus: int
+    process: subprocess.Popen[bytes]
+    admin: redis.Redis
+
+    def send(self, *words: str | int) -> Any:
+        return self.admin.execute_command(*words)  # type: ignore[no-untyped-call]  # redis has no types here
+
+    def knows(self, slots: int, nodes: int) -> bool:
+        """Whether the Cluster serves so many slots and has so many nodes for it."""
+        found: Any = self.send("CLUSTER INFO")
+        known = (found["cluster_state"], found["cluster_slots_ok"], found["cluster_known_nodes"])
+        return known == ("ok", str(slots), str(nodes))
+
+    def role(self) -> str:
+        found: Any = self.admin.info("replication")
+        return str(found["role"])
+
+
+class Cluster:
+    """Three primaries, a replica of the one that has the lab's keys, and a plain Redis beside them."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        def port() -> int:
+            return int(stack.enter_context(reserved_port()).getsockname()[1])
+
+        def node(name: str) -> Node:
+            own, bus = port(), port()
+            lines = (
+                f"port {own}\ncluster-enabled yes\ncluster-port {bus}\ncluster-node-timeout 1000\n{COMMON}"
+            )
+            process = stack.enter_context(server(folder, name, lines))
+            return Node(own, bus, process, stack.enter_context(closing(client(own))))
+
+        self.plain = port()
+        stack.enter_context(server(folder, "plain", f"port {self.plain}\n{COMMON}"))
+        nodes = [node(f"node-{nth}") for nth in range(4)]
+        for each in nodes:
+            until(each.admin.ping, "the node answers")
+        *primaries, self.replica = nodes
+        for epoch, (each, (first, last)) in enumerate(zip(primaries, RANGES, strict=True), 1):
+            each.send("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+            each.send("CLUSTER", "ADDSLOTSRANGE", first, last)
+        for each in nodes[1:]:
+            each.send("CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].bus)
+        for each in nodes:
+            until(lambda at=each: at.knows(16384, len(nodes)), "the nodes know each other")
+        (self.owner,) = (each for each, (a, b) in zip(primaries, RANGES, strict=True) if a <= SLOT <= b)
+        self.others = [each for each in primaries if each is not self.owner]
+        self.replica.send("CLUSTER", "REPLICATE", self.owner.send("CLUSTER", "MYID"))
+        until(lambda: self.owner.admin.info("replication")["connected_slaves"] == 1, "the replica follows")
+        for each in primaries:  # else nobody votes for it
+            until(lambda at=each: len(self.replicas_for(at)) == 1, "all know whom the replica follows")
+
+    def replicas_for(self, node: Node) -> list[Any]:
+        rows: list[Any] = node.send("CLUSTER", "SLOTS")
+        return next(replicas for first, last, _, *replicas in rows if first <= SLOT <= last)
+
+    @property
+    def url(self) -> str:
+        """Of the nodes that do not have the lab's keys, so that it has to be led to the owner."""
+        hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.others)
+        return f"redis+cluster://:{PASSWORD}@{hosts}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        broker = f"redis://:{PASSWORD}@127.0.0.1:{self.plain}"
+        return {"NIGHTJAR_REDIS_URL": self.url, "NIGHTJAR_BROKER_URL": broker}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    need_redis_server()
+    with ExitStack() as stack:
+        yield Cluster(tmp_path / "redis", stack)
+
+
+@pytest.fixture
+def lab(cluster: Cluster, tmp_path: Path) -> Iterator[RunningLab]:
+    with running_lab(tmp_path / "lab", **cluster.settings) as found:
+        found.start()
+        yield found
+
+
+def test_a_whole_lab_lives_in_one_slot_of_a_cluster(
+    cluster: Cluster, lab: RunningLab, tmp_path: Path
+) -> None:
+    # the published loop, with runs of the agent's own
+    lab.post("experiment/setup", tag="own", policy={"keep_rule": "strict"})
+    for commit, value, status in (("a1", 1.0, "keep"), ("a2", 0.9, "keep"), ("a3", 0.95, "discard")):
+        new = lab.post("experiment/register", tag="own", commit_sha=commit, **IDEA)
+        answer = lab.post("experiment/complete", experiment_id=new["experiment_id"], val_bpb=value)
+        assert answer["status"] == status
+    assert lab.post("experiment/best", tag="own")["best"]["experiment_id"] == "own-2"
+
+    # runs that a worker trains when RQ's bell rings
+    lab.setup("t", **{"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4})
+    selected = lab.post("trace/select", tag="t")
+    root = lab.submit(selection_id=selected["selection_id"])
+    lab.until_status(root, "keep")
+
+    # a branch of it
+    asked = lab.post("trace/select", tag="t", parent_ids=[root])
+    tip = lab.submit(selection_id=asked["selection_id"], config_delta={"VALUE": 0.5})
+    lab.until_status(tip, "keep")
+    forest = lab.post("trace/list", tag="t")
+    assert {n["experiment_id"]: n["parent_ids"] for n in forest["nodes"]} == {root: [], tip: [root]}
+
+    # a swarm's round
+    open_swarm(lab)
+    seen = worker(lab, "w1", "--runs", "2")
+    assert len(seen["runs"]) == 2
+    assert seen["leaderboard"]
+
+    # and what operators see of it
+    lab.until_followed()
+    lab.until_idle()
+    assert lab.post("lab/audit")["violations"] == []
+    with closing(client(cluster.plain)) as plain:
+        assert [key for key in plain.scan_iter() if not key.startswith("rq:")] == []
+    for node in (*cluster.others, cluster.owner):
+        strange = [key for key in node.admin.scan_iter() if not key.startswith("{lab}:")]
+        assert (strange, node.admin.dbsize() > 0) == ([], node is cluster.owner)
+    done = nightjar(lab.data, "doctor", **cluster.settings)
+    assert "append-only file on" in done.stdout, done.stdout + done.stderr
+    backed = nightjar(lab.data, "backup", str(tmp_path / "lab.backup"), **cluster.settings)
+    assert backed.returncode == 0, backed.stderr
+    copy = nightjar(lab.data, "restore", str(tmp_path / "lab.backup"), "--lab", "copy", **cluster.settings)
+    assert copy.returncode == 0, copy.stderr
+    name = nightjar(lab.data, "redis", "HGET", "{copy}:tags:own", "name", "--lab", "copy", **cluster.settings)
+    assert name.stdout == "own\n", name.stderr
+
+
+def killed(cluster: Cluster) -> None:
+    cluster.owner.process.kill()
+    cluster.owner.process.wait()
+
+
+def handed_over(cluster: Cluster) -> None:
+    cluster.replica.send("CLUSTER", "FAILOVER")
+
+
+@pytest.mark.parametrize(("fail", "may_lose"), [(killed, True), (handed_over, False)])
+def test_a_replica_that_takes_the_slot_over_under_load_has_what_the_owner_had(
+    cluster: Cluster, lab: RunningLab, fail: Callable[[Cluster], None], may_lose: bool
+) -> None:
+    lab.setup()
+    before = lab.until_status(lab.submit(), "keep")["experiment"]["experiment_id"]
+    cluster.owner.admin.set("{lab}:probe", 1)
+    assert cluster.owner.admin.wait(1, int(PATIENCE_S * 1000)) == 1
+
+    found = failed_over(lab, lambda: fail(cluster))
+
+    after = lab.until_status(lab.submit(config_delta={"VALUE": 0.5}), "keep")["experiment"]
+    assert cluster.replica.role() == "master"
+    assert lab.status(before) == "keep"
+    assert after["attempt"] >= 1
+    assert len(found.later) >= CLIENTS * EACH
+    assert found.lost.isdisjoint(found.later)
+    assert may_lose or not found.lost
+    assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_cluster_without_a_plain_redis_for_rq_is_refused_at_the_start(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    done = nightjar(tmp_path / "lab", "up", NIGHTJAR_REDIS_URL=cluster.url)
+
+    assert done.returncode == 1
+    assert "NIGHTJAR_BROKER_URL" in done.stderr
+    assert cluster.owner.admin.dbsize() == 0
