@@ -38,8 +38,8 @@ class TlsRedis:
 
 
 @contextmanager
-def tls_redis(folder: Path) -> Iterator[TlsRedis]:
-    """Start one: without the programs a skip on a laptop, a failure in CI."""
+def tls_redis(folder: Path, *more: str) -> Iterator[TlsRedis]:
+    """Start one, with `more` lines in its configuration: without the programs a skip on a laptop, a failure in CI."""
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         assert not os.environ.get("CI"), f"not installed: {missing}"
         pytest.skip(f"not installed: {', '.join(missing)}")
@@ -56,7 +56,7 @@ def tls_redis(folder: Path) -> Iterator[TlsRedis]:
             )
         assert process.stdin is not None
         with process.stdin as stdin:
-            stdin.write(config(server).encode())
+            stdin.write("\n".join([config(server), *more, ""]).encode())
         try:
             give_up = time.monotonic() + PATIENCE_S
             while "Ready to accept connections" not in log.read_text():

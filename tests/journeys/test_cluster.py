@@ -13,6 +13,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
+from state.acl import lab_rules, setuser, worker_rules
 from tests.commands import nightjar
 from tests.journeys.redis_servers import (
     CLIENTS,
@@ -31,7 +32,13 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
 RANGES = ((0, 5460), (5461, 10922), (10923, 16383))
 SLOT = key_slot(b"{lab}")
-COMMON = f"requirepass {PASSWORD}\nmasterauth {PASSWORD}\nappendonly yes\nmaxmemory-policy noeviction"
+COMMON = (
+    f"requirepass {PASSWORD}",
+    f"masterauth {PASSWORD}",
+    "appendonly yes",
+    "maxmemory-policy noeviction",
+)
+OF_CLUSTER = ("cluster-enabled yes", "cluster-node-timeout 1000")
 IDEA = {"hypothesis": "h", "category": "other", "diff_summary": "d"}
 
 
@@ -63,19 +70,16 @@ class Cluster:
         def port() -> int:
             return int(stack.enter_context(reserved_port()).getsockname()[1])
 
-        def node(name: str) -> Node:
+        def node(name: str, *more: str) -> Node:
             own, bus = port(), port()
-            lines = (
-                f"port {own}\ncluster-enabled yes\ncluster-port {bus}\ncluster-node-timeout 1000\n{COMMON}"
-            )
-            process = stack.enter_context(server(folder, name, lines))
-            return Node(own, bus, process, stack.enter_context(closing(client(own))))
+            lines = [f"port {own}", *COMMON, *more, *([f"cluster-port {bus}"] if more else [])]
+            process = stack.enter_context(server(folder, name, "\n".join(lines)))
+            started = Node(own, bus, process, stack.enter_context(closing(client(own))))
+            until(started.admin.ping, "the server answers")
+            return started
 
-        self.plain = port()
-        stack.enter_context(server(folder, "plain", f"port {self.plain}\n{COMMON}"))
-        nodes = [node(f"node-{nth}") for nth in range(4)]
-        for each in nodes:
-            until(each.admin.ping, "the node answers")
+        self.plain = node("plain")
+        nodes = [node(f"node-{nth}", *OF_CLUSTER) for nth in range(4)]
         *primaries, self.replica = nodes
         for epoch, (each, (first, last)) in enumerate(zip(primaries, RANGES, strict=True), 1):
             each.send("CLUSTER", "SET-CONFIG-EPOCH", epoch)
@@ -88,6 +92,9 @@ class Cluster:
         self.others = [each for each in primaries if each is not self.owner]
         self.replica.send("CLUSTER", "REPLICATE", self.owner.send("CLUSTER", "MYID"))
         until(lambda: self.owner.admin.info("replication")["connected_slaves"] == 1, "the replica follows")
+        for each in (*nodes, self.plain):
+            each.send(*setuser("ours", PASSWORD, lab_rules("lab")).split())
+        self.plain.send(*setuser("theirs", PASSWORD, worker_rules()).split())
         for each in primaries:  # else nobody votes for it
             until(lambda at=each: len(self.replicas_for(at)) == 1, "all know whom the replica follows")
 
@@ -95,16 +102,20 @@ class Cluster:
         rows: list[Any] = node.send("CLUSTER", "SLOTS")
         return next(replicas for first, last, _, *replicas in rows if first <= SLOT <= last)
 
-    @property
-    def url(self) -> str:
-        """Of the nodes that do not have the lab's keys, so that it has to be led to the owner."""
+    def url(self, user: str = "") -> str:
+        """It names the nodes that do not have the lab's keys: they have to lead to the owner."""
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.others)
-        return f"redis+cluster://:{PASSWORD}@{hosts}"
+        return f"redis+cluster://{user}:{PASSWORD}@{hosts}"
 
     @property
     def settings(self) -> dict[str, str]:
-        broker = f"redis://:{PASSWORD}@127.0.0.1:{self.plain}"
-        return {"NIGHTJAR_REDIS_URL": self.url, "NIGHTJAR_BROKER_URL": broker}
+        """Those of the users that `./nightjar redis acl` prints."""
+        plain = f"{PASSWORD}@127.0.0.1:{self.plain.port}"
+        return {
+            "NIGHTJAR_REDIS_URL": self.url("ours"),
+            "NIGHTJAR_BROKER_URL": f"redis://ours:{plain}",
+            "NIGHTJAR_WORKER_REDIS_URL": f"redis://theirs:{plain}",
+        }
 
 
 @pytest.fixture
@@ -155,18 +166,21 @@ def test_a_whole_lab_lives_in_one_slot_of_a_cluster(
     lab.until_followed()
     lab.until_idle()
     assert lab.post("lab/audit")["violations"] == []
-    with closing(client(cluster.plain)) as plain:
-        assert [key for key in plain.scan_iter() if not key.startswith("rq:")] == []
-    for node in (*cluster.others, cluster.owner):
-        strange = [key for key in node.admin.scan_iter() if not key.startswith("{lab}:")]
-        assert (strange, node.admin.dbsize() > 0) == ([], node is cluster.owner)
+    prefixes = {"rq": [cluster.plain], "{lab}": [cluster.owner], "": cluster.others}
+    for prefix, nodes in prefixes.items():
+        found = {key.partition(":")[0] for node in nodes for key in node.admin.scan_iter()}
+        assert found == ({prefix} if prefix else set())
+    for node in (cluster.owner, cluster.plain):
+        log: Any = node.admin.acl_log()
+        assert log == []
     done = nightjar(lab.data, "doctor", **cluster.settings)
     assert "append-only file on" in done.stdout, done.stdout + done.stderr
     backed = nightjar(lab.data, "backup", str(tmp_path / "lab.backup"), **cluster.settings)
     assert backed.returncode == 0, backed.stderr
-    copy = nightjar(lab.data, "restore", str(tmp_path / "lab.backup"), "--lab", "copy", **cluster.settings)
+    as_admin = {"NIGHTJAR_REDIS_URL": cluster.url()}
+    copy = nightjar(lab.data, "restore", str(tmp_path / "lab.backup"), "--lab", "copy", **as_admin)
     assert copy.returncode == 0, copy.stderr
-    name = nightjar(lab.data, "redis", "HGET", "{copy}:tags:own", "name", "--lab", "copy", **cluster.settings)
+    name = nightjar(lab.data, "redis", "HGET", "{copy}:tags:own", "name", "--lab", "copy", **as_admin)
     assert name.stdout == "own\n", name.stderr
 
 
@@ -203,7 +217,7 @@ def test_a_replica_that_takes_the_slot_over_under_load_has_what_the_owner_had(
 def test_a_cluster_without_a_plain_redis_for_rq_is_refused_at_the_start(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    done = nightjar(tmp_path / "lab", "up", NIGHTJAR_REDIS_URL=cluster.url)
+    done = nightjar(tmp_path / "lab", "up", NIGHTJAR_REDIS_URL=cluster.url())
 
     assert done.returncode == 1
     assert "NIGHTJAR_BROKER_URL" in done.stderr

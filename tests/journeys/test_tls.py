@@ -84,6 +84,23 @@ async def test_what_is_not_to_be_trusted_is_refused_at_once_by_lab_and_broker(
     queue.close()
 
 
+async def test_a_node_of_a_cluster_is_reached_through_tls_and_a_wrong_ca_is_refused(tmp_path: Path) -> None:
+    with reserved_port() as bus:
+        lines = ("cluster-enabled yes", "tls-cluster yes", f"cluster-port {bus.getsockname()[1]}")
+        with tls_redis(tmp_path, *lines) as node:
+            with redis.Redis.from_url(node.url(), driver_info=None) as admin:
+                admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            right, wrong = (
+                Lab("lab", node.url(ca).replace("rediss:", "rediss+cluster:"))
+                for ca in ("ca.pem", "other.pem")
+            )
+            await until_ready(right)
+            with pytest.raises(Unavailable, match="not to be trusted"):
+                await until_ready(wrong)
+            await right.close()
+            await wrong.close()
+
+
 @pytest.mark.parametrize("ca", ["other.pem", "not-there.pem"])
 def test_every_process_that_is_given_a_wrong_ca_says_so_and_ends(
     server: TlsRedis, tmp_path: Path, ca: str
