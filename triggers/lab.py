@@ -129,6 +129,10 @@ class OwnRedis:
         self.refusal: Unavailable | None = None
         """Error of the last restart; None while Redis runs."""
 
+    @property
+    def pid(self) -> int | None:
+        return self._redis.pid if self._redis is not None else None
+
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[list[asyncio.Task[None]]]:
         """Keep Redis alive within this context. The yielded tasks end only by a fault."""
@@ -206,6 +210,12 @@ class LocalLab:
         """Facts that this machine's worker reports, once it is ready."""
         self._redis = OwnRedis(redis, parts.settings.silent_s, announce)
         self._group = group
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Its processes by name."""
+        redis = self._redis.pid
+        return self._group.pids | ({} if redis is None else {"redis": redis})
 
     @property
     def own_settings(self) -> Settings:

@@ -128,7 +128,9 @@ def outcomes(trials: list[list[str]]) -> list[str]:
     return [outcome.partition(":")[0] for *_, outcome in trials]
 
 
-def test_ctrl_c_ends_a_simulation_with_its_lab(tmp_path: Path, temporary: Path) -> None:
+def test_ctrl_c_ends_a_simulation_with_its_lab_and_what_was_done_until_then_is_checked(
+    tmp_path: Path, temporary: Path
+) -> None:
     simulation = subprocess.Popen(
         command_line("simulate", "--workers", "5", "--rounds", "100", "--speed", SPEED),
         stdout=subprocess.PIPE,
@@ -138,15 +140,19 @@ def test_ctrl_c_ends_a_simulation_with_its_lab(tmp_path: Path, temporary: Path) 
         env=os.environ | {"TMPDIR": str(temporary)},
     )
     assert simulation.stderr is not None
-    for line in simulation.stderr:
-        if line.startswith("running"):
-            break
+    progress = (re.match(r"running: (\d+) of", line) for line in simulation.stderr)
+    done = next(int(found[1]) for found in progress if found is not None and int(found[1]))
     assert len(labs_in(temporary)) > 3
     simulation.send_signal(signal.SIGINT)
-    _, said = simulation.communicate(timeout=PATIENCE_S)
+    printed, said = simulation.communicate(timeout=PATIENCE_S)
 
     assert simulation.returncode == 130
     assert "interrupted; nothing is left running" in said
+    told = figures(printed)
+    assert told | CLEAN | {"audit violations": "0"} == told
+    assert told["interrupted"].startswith("after ")
+    assert int(re.findall(r"\d+", told["runs"])[1]) >= done
+    assert {"web", "events", "clock", "redis", "simulate"} <= {name.rpartition(" ")[2] for name in told}
     assert labs_in(temporary) == []
 
 

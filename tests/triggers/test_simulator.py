@@ -7,14 +7,15 @@ import io
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from unittest.mock import AsyncMock
 
 import pytest
 
 from functions.swarm.rules.simulating import HELPS, Faults
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune
-from triggers.simulator.swarm import Plan
+from triggers.simulator.swarm import Plan, Swarm
 from triggers.simulator.wire import Wire
 from triggers.simulator.worker import Worker
 
@@ -89,6 +90,43 @@ async def test_a_worker_whose_token_was_lost_with_the_answer_comes_under_another
     assert worker.token == "t"
 
 
+async def test_an_answer_in_parts_is_read_whole_and_a_closed_connection_is_opened_again() -> None:
+    heads = list[bytes]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n")
+        for part in (b'{"ok":', b" true}", b""):
+            await writer.drain()
+            writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        url = "http://127.0.0.1:{1}/lab".format(*listening.sockets[0].getsockname())
+        async with Wire(url, "seed", most_at_once=1) as wire:
+            answers = [await wire.ask("sync", "GET", "/sync/a", token="t") for _ in range(2)]
+
+    assert answers == [{"ok": True}] * 2
+    assert wire.meter.unanswered == 0
+    assert {head.partition(b"\r\n")[0] for head in heads} == {b"GET /lab/sync/a HTTP/1.1"}
+    assert all(b"X-Worker-Token: t\r\n" in head for head in heads)
+
+
+async def test_while_requests_are_held_those_that_have_begun_are_answered_and_no_other_begins() -> None:
+    async with serving(BUSY, OK) as server, Wire(server.url, "seed") as wire:
+        begun = asyncio.create_task(wire.ask("result", "POST", "/result", {}))
+        await asyncio.sleep(0)  # it begins
+        async with wire.held() as unanswered:
+            late = asyncio.create_task(wire.ask("tick", "POST", "/tick", {}))
+            assert begun.result() == OK[1]
+            late.cancel()
+            await asyncio.wait([late])
+
+    assert unanswered == 0
+    assert late.cancelled()
+    assert len(server.bodies) == 2
+
+
 def test_the_share_of_a_trial_is_of_the_runs_that_were_handed_out_during_it() -> None:
     fortune = Fortune(HELPS)
     book = Book(runs={f"swarm-{n}" for n in range(1, 41)} | {"swarm-12.2"})
@@ -103,6 +141,28 @@ def test_the_share_of_a_trial_is_of_the_runs_that_were_handed_out_during_it() ->
 
 def plan(speed: float, *, is_private: bool = True) -> Plan:
     return Plan(1, 1, speed, Faults(), "sim", "seed", is_private=is_private)
+
+
+async def test_a_simulation_that_takes_too_long_is_ended_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "most_s", lambda *_: 0.0)
+    own = {"active_workers": 0, "experiments": 0, "worker_token": "t", "budget_seconds": 300}
+    theirs = {"run_id": "swarm-1", "config_delta": {}}
+    async with serving((200, own | theirs)) as server, Wire(server.url, "seed") as wire:
+        swarm = Swarm(plan(1.0, is_private=False), wire, asyncio.Event(), dict)
+        monkeypatch.setattr(swarm, "_check", AsyncMock())
+        found = await swarm.run()
+
+    assert [fault.partition(" s,")[0] for fault in swarm.book.faults] == ["workers were ended after 0"]
+    assert not found.is_interrupted
+    assert found.used["simulate"].cpu_s > 0
+
+
+def test_a_simulation_may_take_as_long_as_its_rounds_at_its_pace_and_a_slow_server_need() -> None:
+    short, long = plan(60.0), replace(plan(60.0), rounds=3)
+
+    assert 180 < short.most_s(5) < long.most_s(5) < short.most_s(5) + 2 * 2 * 25
+    assert plan(60.0, is_private=False).most_s(300) < short.most_s(5)
+    assert replace(short, workers=10_000).most_s(5) > short.most_s(5) + 400
 
 
 @pytest.mark.parametrize("speed", [1.0, 7.5, 60.0, 300.0, 3000.0])

@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TextIO
 import click
 
 from functions.kernel.process.logs import start_logging
+from functions.kernel.process.running import stop_signals
 from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, Faults
 from state.errors import Conflict
 from state.local_keys import read_key
@@ -35,6 +36,7 @@ REQUESTS_OF_A_RUN = 8
 MOST_SPEED = 60.0
 RUN_S = 300.0
 INTERRUPTED = 130
+LOOK_S = 0.1
 PRIVATE_TAG = "swarm"
 SHARE = Number(0, 0.5)
 
@@ -119,38 +121,53 @@ def command(
         hidden=(HELPS, DOES_NOTHING) if propose else (),
     )
     if url is not None:
-        return asyncio.run(_against(checked_url(url), plan, max_concurrency, trace_file))
+        return asyncio.run(_foreign(checked_url(url), plan, max_concurrency, trace_file))
     return asyncio.run(_private(plan, max_concurrency, trace_file))
 
 
 async def _private(plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
-    """Simulate against a lab of our own, until the end or Ctrl-C."""
+    """Simulate against a lab of our own, until the end or Ctrl-C; a second one ends it without figures."""
     say("starting a private lab: Redis, web, events and clock ...")
     async with private_lab(announce=say) as lab:
         plan = replace(plan, operator=read_key(lab.own_settings))
-        simulating = asyncio.create_task(_against(lab.url, plan, most_at_once, trace), name="simulate")
-        stopped = asyncio.create_task(until_stopped(lab), name="until stopped")
+        work = _against(lab.url, plan, most_at_once, trace, lab.stop, lambda: lab.pids)
+        simulating = asyncio.create_task(work, name="simulate")
+        running = asyncio.create_task(lab.run(), name="lab")
         try:
-            await asyncio.wait([simulating, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([simulating, running], return_when=asyncio.FIRST_COMPLETED)
+            if running.done() and not lab.stop.is_set():
+                running.result()
+            while lab.stop.is_set() and "web" in lab.pids and not simulating.done():
+                await asyncio.wait([simulating], timeout=LOOK_S)
         finally:
-            for task in (simulating, stopped):
+            for task in (simulating, running):
                 task.cancel()
-            await asyncio.wait([simulating, stopped])
-        if not simulating.cancelled():
-            return simulating.result()
-        stopped.result()
-    say("interrupted; nothing is left running")
-    return INTERRUPTED
+            await asyncio.wait([simulating, running])
+    code = INTERRUPTED if simulating.cancelled() else simulating.result()
+    if code == INTERRUPTED:
+        say("interrupted; nothing is left running")
+    return code
 
 
-async def _against(url: str, plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
-    """Simulate against the server at this URL; answers the exit code."""
+async def _foreign(url: str, plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
+    return await _against(url, plan, most_at_once, trace, stop_signals(), dict)
+
+
+async def _against(
+    url: str,
+    plan: Plan,
+    most_at_once: int,
+    trace: TextIO | None,
+    stop: asyncio.Event,
+    pids: Callable[[], Mapping[str, int]],
+) -> int:
+    """Simulate against the server at this URL until the end or `stop`; answers the exit code."""
     say(
         f"{plan.workers} workers, {plan.rounds} runs each, at {plan.speed:g} times real speed; seed {plan.seed}"
     )
     losses = plan.faults.losses
     async with Wire(url, plan.seed, losses=losses, most_at_once=most_at_once, trace=trace) as wire:
-        swarm = Swarm(plan, wire)
+        swarm = Swarm(plan, wire, stop, pids)
         with Progress(plan.workers * plan.rounds) as progress:
             try:
                 found = await watched(swarm, progress.every_s, progress.show)
@@ -158,6 +175,8 @@ async def _against(url: str, plan: Plan, most_at_once: int, trace: TextIO | None
                 hint = "give the team's secret, or an enroll token for workers: --enroll-token"
                 raise Conflict(f"{url} refused: {problem}", hint=hint) from problem
     show(swarm, found)
+    if found.is_interrupted:
+        return INTERRUPTED
     return OK if found.is_clean and not swarm.book.faults else ERROR
 
 
@@ -182,17 +201,3 @@ def forget_settings() -> None:
     for name in [name for name in os.environ if name.upper().startswith("NIGHTJAR_")]:
         del os.environ[name]
     os.environ["NIGHTJAR_STALE_S"] = "6"
-
-
-async def until_stopped(lab: LocalLab) -> None:
-    """Return when Ctrl-C is pressed, or a process of the lab ends for good."""
-    running = asyncio.create_task(lab.run(), name="lab")
-    stopping = asyncio.create_task(lab.stop.wait(), name="stop")
-    try:
-        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if running.done() and not lab.stop.is_set():
-            running.result()
-    finally:
-        for task in (running, stopping):
-            task.cancel()
-        await asyncio.wait([running, stopping])

@@ -86,6 +86,8 @@ def show(swarm: Swarm, found: Found) -> None:
 def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
     """Each figure with what it is."""
     book, meter, stats = swarm.book, swarm.wire.meter, found.stats
+    if found.is_interrupted:
+        yield "interrupted", f"after {found.seconds:.0f} s; what was done until then:"
     yield "runs", f"{len(book.runs)} handed out, {len(book.acknowledged)} results acknowledged"
     yield "lost results", str(len(found.lost))
     yield "double-counted results", str(len(found.double))
@@ -118,6 +120,8 @@ def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
     for call in ("tick", "next_config", "result", "sync"):
         yield f"latency of {call}", _latency(meter.percentile(call, 50), meter.percentile(call, 99))
     yield "requests repeated without an answer", str(meter.unanswered)
+    for name, used in found.used.items():
+        yield f"CPU and memory of {name}", f"{used.cpu_s:.1f} s, {used.memory / 2**20:.0f} MiB"
 
 
 def _trial(fortune: Fortune, book: Book) -> Iterator[str]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from functions.swarm.rules.simulating import Faults, Hidden, deaths
+import psutil
+
+from functions.runs.rules.ticks import MOST_PROGRESS
+from functions.swarm.rules.simulating import LATE_BY, Faults, Hidden, deaths
 from functions.trust.rules.audit_tags import ShownRun, lost, miscounted
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune, Proposer
-from triggers.simulator.wire import Refused, Wire
+from triggers.simulator.wire import PATIENCE_S, Refused, Wire
 from triggers.simulator.worker import Pace, Worker
 
 BASE_S, EXTEND_S, SILENT_S = 300.0, 120.0, 300.0
@@ -24,6 +29,8 @@ Real swarms wait 600 s. A simulation would spend most of its time on that.
 """
 GRACE_S = 60.0
 """Seconds beyond that for which a private lab may take to count a run as lost."""
+LEAST_RATE = 20.0
+"""Requests a second of a server that is fast enough: workers join one after another."""
 LOOK_S = 0.5
 
 
@@ -61,6 +68,34 @@ class Plan:
         base_s, silent_s = self.policy["budgets.base_s"], self.policy["stale_after_s"]
         return Pace(self.speed, budget_s=BASE_S / base_s, lost_after_s=base_s + silent_s)
 
+    def most_s(self, budget: float) -> float:
+        """Seconds for which workers may be at work, given a server's budget: as long as if each run took longest.
+
+        In a private lab dead workers are lost then, and others do what was theirs.
+        """
+        pace = self.pace
+        run_s = pace.real_s(budget) * MOST_PROGRESS + LATE_BY[1] * pace.lost_after_s
+        work_s = BASE_S / self.speed + self.rounds * run_s
+        lost_s = pace.lost_after_s + GRACE_S
+        return PATIENCE_S + self.workers / LEAST_RATE + 2 * (work_s + lost_s if self.is_private else work_s)
+
+
+@dataclass(frozen=True)
+class Used:
+    """CPU seconds and resident bytes of a process since its start."""
+
+    cpu_s: float
+    memory: int
+
+
+def used_by(pids: Mapping[str, int]) -> Iterator[tuple[str, Used]]:
+    """By those of these processes that run."""
+    for name, pid in pids.items():
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            times = process.cpu_times()
+            yield name, Used(times.user + times.system, process.memory_info().rss)
+
 
 @dataclass
 class Found:
@@ -80,6 +115,10 @@ class Found:
     """From the first request of a worker to the last."""
     fortunes: Sequence[Fortune] = ()
     """Outcome of each proposed dimension."""
+    is_interrupted: bool = False
+    """Asked to stop before all runs were over."""
+    used: Mapping[str, Used] = field(default_factory=dict)
+    """By our process, and by those of a private lab, until this was checked."""
 
     @property
     def is_clean(self) -> bool:
@@ -89,9 +128,15 @@ class Found:
 class Swarm:
     """The workers of one simulation."""
 
-    def __init__(self, plan: Plan, wire: Wire) -> None:
+    def __init__(
+        self, plan: Plan, wire: Wire, stop: asyncio.Event, pids: Callable[[], Mapping[str, int]]
+    ) -> None:
         self.plan = plan
         self.wire = wire
+        self._stop = stop
+        """Ends the workers early."""
+        self._pids = pids
+        """Processes of a private lab by name."""
         self.book = Book()
         self.phase = "joining"
         self._chance = Random(plan.seed)
@@ -108,21 +153,51 @@ class Swarm:
             await self.wire.ask(
                 "set_policy", "POST", "/api/search/set-policy", policy, token=self.plan.operator
             )
+        synced = await workers[0].ask("sync", "GET", f"/sync/{workers[0].name}")
+        found = Found()
         async with self._proposing() as proposer:
-            await self._work(workers, joined=1)
-            if self.plan.is_private:
-                await self._until_lost()
-                await self._replace()
-                await self._until_lost()
-        seconds = time.monotonic() - begun
+            await self._until_over(self._all_work(workers), self.plan.most_s(synced["budget_seconds"]), found)
+        found.seconds = time.monotonic() - begun
+        found.used = dict(used_by({**self._pids(), "simulate": os.getpid()}))
         self.phase = "checking"
-        found = await self._checked(before)
-        found.seconds = seconds
+        await self._check(before, found)
         if proposer is not None:
             found.fortunes = [*proposer.fortunes.values()]
             wrong = [each.hidden.name for each in found.fortunes if each.wrongly]
             self.book.faults += [f"{name}: a proposal counted while the search improved" for name in wrong]
         return found
+
+    async def _until_over(self, work: Coroutine[Any, Any, None], most_s: float, found: Found) -> None:
+        """Let workers work to their end. Asked to stop, or after so long, end them between two requests."""
+        working = asyncio.create_task(work, name="workers")
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait([working, stopping], timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            found.is_interrupted = stopping.done()
+            if not found.is_interrupted:
+                text = f"workers were ended after {most_s:.0f} s, in which {self.plan.rounds} rounds should be over"
+                self.book.faults.append(f"{text}: the server is too slow for so many at this speed")
+            self.phase = f"interrupted while {self.phase}"
+            async with self.wire.held() as unanswered:
+                working.cancel()
+                await asyncio.wait([working])
+            if unanswered:
+                found.unchecked.append(
+                    f"{unanswered} requests without an answer, which may have had an effect"
+                )
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.wait([working, stopping])
+
+    async def _all_work(self, workers: Sequence[Worker]) -> None:
+        await self._work(workers, joined=1)
+        if self.plan.is_private:
+            await self._until_lost()
+            await self._replace()
+            await self._until_lost()
 
     @asynccontextmanager
     async def _proposing(self) -> AsyncIterator[Proposer | None]:
@@ -192,8 +267,7 @@ class Swarm:
 
     # -- what the server has
 
-    async def _checked(self, before: Mapping[str, Any]) -> Found:
-        found = Found()
+    async def _check(self, before: Mapping[str, Any], found: Found) -> None:
         await self._check_records(found)
         await self._check_counts(before, found)
         stats = await self._asked(found, "the counts of /runs/stats", "GET", "/runs/stats")
@@ -206,7 +280,6 @@ class Swarm:
         found.claims = list(claims["hypotheses"]) if claims is not None else []
         audit = await self._asked(found, "the lab's audit", "POST", "/api/lab/audit", {})
         found.violations = list(audit["violations"]) if audit is not None else []
-        return found
 
     async def _check_records(self, found: Found) -> None:
         """Compare each acknowledged result with its record."""

@@ -33,6 +33,9 @@ DIVERGED = 1.0
 UNKNOWN = 0.02
 """Largest effect of a constant that has no planted one: its name decides which values are good."""
 
+LATE_BY = (0.4, 1.2)
+"""Delay of a late result: least and most, as shares of the time after which a silent run is lost."""
+
 Shape = Literal["quick", "steady", "late", "slow", "diverging"]
 CONVERGING: tuple[Shape, ...] = ("quick", "steady", "late", "slow")
 
@@ -222,7 +225,7 @@ class Fate:
     """Share of its budget."""
     is_late: bool = False
     late_by: float = 0.0
-    """Delay of the result, as a share of the time after which a silent run is lost: 0.4 to 1.2."""
+    """Delay of the result, as a share of the time after which a silent run is lost."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,7 @@ class Death:
 def fate(faults: Faults, rng: Random) -> Fate:
     """What goes wrong with the next run; a crash is not late, too."""
     crash, straggle = rng.random() < faults.crashes, rng.random() < faults.stragglers
-    at, by = rng.uniform(0.05, 0.95), rng.uniform(0.4, 1.2)
+    at, by = rng.uniform(0.05, 0.95), rng.uniform(*LATE_BY)
     if crash:
         return Fate(crashes_at=at)
     return Fate(is_late=True, late_by=by) if straggle else Fate()
