@@ -128,10 +128,20 @@ def swarm_violations(s: SwarmSnapshot) -> Iterator[str]:
     runs = {e.experiment_id: e for e in s.runs if e.worker_id is not None}
     yield from _handed_out(s, runs)
     yield from _workers(s, runs)
+    bests = _bests(s.rebuilt)
     for worker in s.workers:
-        best = min(s.rebuilt.members(f"worker_runs:{worker.worker_id}").values(), default=None)
+        best = bests.get(f"worker_runs:{worker.worker_id}")
         if s.leaders.get(worker.worker_id) != best:
             yield f"{worker.worker_id} leads with {s.leaders.get(worker.worker_id)}, its best run has {best}"
+
+
+def _bests(rebuilt: Derived) -> Mapping[str, float]:
+    """Lowest score of each sorted set, in one pass over all of them."""
+    found = dict[str, float]()
+    for (key, _), at in rebuilt.scores.items():
+        if at is not None:
+            found[key] = min(at, found.get(key, at))
+    return found
 
 
 def _handed_out(s: SwarmSnapshot, runs: Mapping[str, Experiment]) -> Iterator[str]:
