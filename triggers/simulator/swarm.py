@@ -17,6 +17,7 @@ import psutil
 from functions.runs.rules.ticks import MOST_PROGRESS
 from functions.swarm.rules.simulating import LATE_BY, Faults, Hidden, deaths
 from functions.trust.rules.audit_tags import ShownRun, lost, miscounted
+from state.errors import Unavailable
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune, Proposer
 from triggers.simulator.wire import PATIENCE_S, Refused, Wire
@@ -317,14 +318,16 @@ class Swarm:
             (found.double if difference > 0 else found.lost).append(text)
 
     async def _asked(self, found: Found, what: str, method: str, path: str, body: Any = None) -> Any:
-        """The answer to a reader; None, and noted, if it may not read this."""
+        """The answer to a reader; None, and noted, if it may not read this or there is none."""
         try:
             return await self._read(method, path, body)
         except Refused as problem:
             if problem.status not in (401, 403):
                 raise
             found.unchecked.append(f"{what} (NIGHTJAR_TOKEN has to be a token that may)")
-            return None
+        except Unavailable as problem:
+            found.unchecked.append(f"{what} ({problem.detail})")
+        return None
 
     async def _read(self, method: str, path: str, body: Any = None) -> Any:
         return await self.wire.ask("check", method, path, body, token=self.plan.operator, is_kept=True)
