@@ -323,7 +323,7 @@ class Policy(PolicyGroup):
         default=None,
         ge=1,
         le=10_000,
-        description="configs that wait for the workers of each population; default: the active workers, at least 8",
+        description="configs that wait for the workers of each population; default: the active workers, 8 to 500",
     )
 
     def changed(self, changes: dict[str, Any]) -> Policy:

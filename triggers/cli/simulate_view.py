@@ -104,7 +104,7 @@ def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
         f"{book.crashes} crashes, {book.late} late results, {book.duplicates} duplicated,"
         f" {book.reordered} reordered and {book.repeats} repeated requests, {meter.thrown_away} answers thrown away",
     )
-    yield "workers that died", f"{len(book.rounds_left)}; {_after_deaths(swarm)}"
+    yield "workers that died", f"{len(book.rounds_left)}; {_after_deaths(swarm, found)}"
     whole_s = book.trained_s + book.saved_s
     share = book.saved_s / whole_s if whole_s else 0.0
     yield (
@@ -153,9 +153,9 @@ def _calibration(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-def _after_deaths(swarm: Swarm) -> str:
+def _after_deaths(swarm: Swarm, found: Found) -> str:
     book = swarm.book
-    if not swarm.plan.is_private:
+    if found.is_interrupted or not swarm.plan.is_private:
         return f"{len(book.abandoned)} runs of theirs go on until the server counts them as lost"
     return f"{len(book.abandoned)} runs of theirs were lost, {book.handed_on} configs handed on so far"
 

@@ -21,8 +21,11 @@ from state.swarm_facts import SwarmFacts
 
 TESTED_SHARE = 0.5
 """Share of the runs of workers that look for the best config which test their claim instead."""
-LEAST_QUEUED = 8
-"""Configs in a queue while fewer workers are active."""
+LEAST_QUEUED, MOST_QUEUED = 8, 500
+"""Configs in a queue while fewer or more workers are active.
+
+Each refill reads the whole queue. 10,000 workers hand out 500 configs in 15 s.
+"""
 
 
 @dataclass(frozen=True)
@@ -193,4 +196,6 @@ def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:
 
 def queue_target(policy: Policy, workers: int) -> int:
     """Length to which the queue of a population with so many workers is filled."""
-    return max(LEAST_QUEUED, workers) if policy.queue_target is None else policy.queue_target
+    if policy.queue_target is not None:
+        return policy.queue_target
+    return min(max(LEAST_QUEUED, workers), MOST_QUEUED)
