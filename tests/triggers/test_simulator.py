@@ -113,17 +113,33 @@ async def test_an_answer_in_parts_is_read_whole_and_a_closed_connection_is_opene
 
 
 async def test_while_requests_are_held_those_that_have_begun_are_answered_and_no_other_begins() -> None:
-    async with serving(BUSY, OK) as server, Wire(server.url, "seed") as wire:
+    async with serving(BUSY, OK) as server, Wire(server.url, "seed", most_at_once=1) as wire:
         begun = asyncio.create_task(wire.ask("result", "POST", "/result", {}))
-        await asyncio.sleep(0)  # it begins
+        waiting = asyncio.create_task(wire.ask("sync", "POST", "/sync/a", {}))
+        await asyncio.sleep(0)  # one is sent, the other waits for its connection
         async with wire.held() as unanswered:
             late = asyncio.create_task(wire.ask("tick", "POST", "/tick", {}))
             assert begun.result() == OK[1]
-            late.cancel()
-            await asyncio.wait([late])
+            for task in (waiting, late):
+                task.cancel()
+            await asyncio.wait([waiting, late])
 
     assert unanswered == 0
+    assert waiting.cancelled()
     assert late.cancelled()
+    assert len(server.bodies) == 2
+
+
+async def test_while_requests_are_held_the_copy_of_one_that_was_sent_is_sent_too() -> None:
+    async with serving(OK) as server, Wire(server.url, "seed", most_at_once=1) as wire:
+        worker = Worker("a", wire, Book(), plan(7.5).pace, Faults(duplicates=1.0), "seed")
+        begun = asyncio.create_task(worker.twice("result", "POST", "/result", {}))
+        for _ in range(2):  # it begins, and then its copies
+            await asyncio.sleep(0)
+        async with wire.held() as unanswered:
+            assert begun.result() == OK[1]
+
+    assert unanswered == 0
     assert len(server.bodies) == 2
 
 

@@ -118,6 +118,8 @@ class Found:
     """Outcome of each proposed dimension."""
     is_interrupted: bool = False
     """Asked to stop before all runs were over."""
+    unanswered: int = 0
+    """Requests without an answer when workers were ended early. Their effect is not known."""
     used: Mapping[str, Used] = field(default_factory=dict)
     """By our process, and by those of a private lab, until this was checked."""
 
@@ -181,13 +183,9 @@ class Swarm:
                 text = f"workers were ended after {most_s:.0f} s, in which {self.plan.rounds} rounds should be over"
                 self.book.faults.append(f"{text}: the server is too slow for so many at this speed")
             self.phase = f"interrupted while {self.phase}"
-            async with self.wire.held() as unanswered:
+            async with self.wire.held() as found.unanswered:
                 working.cancel()
                 await asyncio.wait([working])
-            if unanswered:
-                found.unchecked.append(
-                    f"{unanswered} requests without an answer, which may have had an effect"
-                )
         finally:
             for task in (working, stopping):
                 task.cancel()
@@ -307,6 +305,9 @@ class Swarm:
 
     async def _check_counts(self, before: Mapping[str, Any], found: Found) -> None:
         """Compare the server's counters with ours; that of all only where no other worker was at work."""
+        if found.unanswered:
+            found.unchecked.append(f"the counts of experiments ({found.unanswered} requests had no answer)")
+            return
         after = await self.wire.ask("health", "GET", "/health")
         leaders = await self._asked(found, "the leaderboard", "GET", "/leaderboard") or []
         by_worker = {row["worker_id"]: row["experiment_count"] for row in leaders}

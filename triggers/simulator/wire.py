@@ -74,9 +74,8 @@ class Wire:
         for connection in self._connections:
             self._idle.put_nowait(connection)
         self._pending = 0
-        """Requests that have begun, and have no answer yet."""
+        """Copies of requests that were sent or will be, and have no answer yet."""
         self._is_quiet = asyncio.Event()
-        self._is_quiet.set()
         self._is_held = False
 
     async def __aenter__(self) -> Self:
@@ -90,11 +89,17 @@ class Wire:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[int]:
-        """Let no request begin within this context; the value is how many have no answer after half a minute."""
+        """Send no request within this context; the value is how many of those before have no answer in half a minute.
+
+        Who asks meanwhile waits until it is cancelled.
+        """
         self._is_held = True
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_quiet.wait(), TIMEOUT_S)
+                async with asyncio.timeout(TIMEOUT_S):
+                    while self._pending:
+                        self._is_quiet.clear()
+                        await self._is_quiet.wait()
             await asyncio.sleep(SETTLE_S)
             yield self._pending
         finally:
@@ -111,7 +116,11 @@ class Wire:
         due: float | None = None,
         is_kept: bool = False,
     ) -> Any:
-        """The answer of one call, which is repeated until there is one; `due` is when it had to be sent.
+        """As `answer`, of a request with these parts."""
+        return await self.answer(Request(call, method, path, body, token), due, is_kept=is_kept)
+
+    async def answer(self, request: Request, due: float | None = None, *, is_kept: bool = False) -> Any:
+        """The answer to one copy of a request, repeated until there is one; `due` is when it had to be sent.
 
         Time on the loop's clock. An answer of a call that `is_kept` is never thrown away.
 
@@ -120,39 +129,46 @@ class Wire:
         """
         clock = asyncio.get_running_loop().time
         due = clock() if due is None else due
-        if self._is_held:
-            await asyncio.Event().wait()  # until its worker is ended
-        self._pending += 1
-        self._is_quiet.clear()
         give_up, wait_s, is_repeat = clock() + PATIENCE_S, BACKOFF_S[0], False
-        request = _Request(call, method, path, body, token)
+        self._pending += 1
         try:
             while True:
                 sent = await self._sent(request, due)
                 if isinstance(sent, Answer) and sent.status not in LATER:
                     if not sent.is_success:
                         text = sent.body.decode(errors="replace")
-                        raise Refused(call, sent.status, text, is_repeat=is_repeat)
+                        raise Refused(request.call, sent.status, text, is_repeat=is_repeat)
                     if is_kept or self._chance.random() >= self._losses:
                         return json.loads(sent.body) if sent.body else None
                     self.meter.thrown_away += 1
                 else:
                     self.meter.unanswered += 1
                     if clock() > give_up:
-                        text = f"{call}: no answer for {PATIENCE_S:.0f} s"
+                        text = f"{request.call}: no answer for {PATIENCE_S:.0f} s"
                         raise Unavailable(text, hint="is the server up?")
                     await asyncio.sleep(min(_retry_after(sent) or wait_s, PATIENCE_S))
                     wait_s = min(2 * wait_s, BACKOFF_S[1])
                 due, is_repeat = clock(), True
         finally:
-            self._pending -= 1
-            if not self._pending:
-                self._is_quiet.set()
+            self._leave()
 
-    async def _sent(self, request: _Request, due: float) -> Answer | None:
+    def _leave(self) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._is_quiet.set()
+
+    async def _sent(self, request: Request, due: float) -> Answer | None:
         """The answer on the wire, if there is one."""
         clock = asyncio.get_running_loop().time
         connection = await self._idle.get()
+        if self._is_held and not request.is_sent:
+            self._idle.put_nowait(connection)
+            self._leave()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._pending += 1  # `answer` takes it off again
+        request.is_sent = True
         begun, answer = clock(), None
         try:
             with suppress(OSError, HttpParserError):
@@ -167,7 +183,7 @@ class Wire:
         self._write(request, None if answer is None else answer.status, took, begun - due)
         return answer
 
-    def _write(self, request: _Request, status: int | None, took: float, waited: float) -> None:
+    def _write(self, request: Request, status: int | None, took: float, waited: float) -> None:
         """One line of the trace."""
         if self._trace is not None:
             row = {
@@ -182,13 +198,15 @@ class Wire:
             self._trace.write(f"{json.dumps(row)}\n")
 
 
-@dataclass(frozen=True)
-class _Request:
+@dataclass
+class Request:
     call: str
     method: str
     path: str
     body: Mapping[str, Any] | None
     token: str | None
+    is_sent: bool = False
+    """A copy of it was sent: then the others are, too."""
 
 
 @dataclass
@@ -225,7 +243,7 @@ class Connection:
         self._host = at.netloc.rpartition("@")[2]
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def answer(self, to: _Request) -> Answer:
+    async def answer(self, to: Request) -> Answer:
         """Raises OSError: there is none. HttpParserError: it is not HTTP."""
         content, head = b"", f"{to.method} {self._path}{to.path} HTTP/1.1\r\nHost: {self._host}\r\n"
         if to.token is not None:

@@ -14,7 +14,7 @@ from functions.swarm.rules.simulating import Death, Fate, Faults, Hidden, fate, 
 from functions.trust.rules.audit_tags import Acknowledged
 from state.errors import Unavailable
 from triggers.simulator.book import Book
-from triggers.simulator.wire import Refused, Wire
+from triggers.simulator.wire import Refused, Request, Wire
 
 TICKS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 GPUS: Mapping[str, float] = {"Simulated A100": 0.02, "Simulated H100": 0.0}
@@ -130,7 +130,8 @@ class Worker:
         if self.chance.random() >= self.faults.duplicates:
             return await self.ask(call, method, path, body, due)
         self.book.duplicates += 1
-        answers = await asyncio.gather(*(self.ask(call, method, path, body, due) for _ in range(2)))
+        request = Request(call, method, path, body, self.token)
+        answers = await asyncio.gather(*(self._wire.answer(request, due) for _ in range(2)))
         return max(answers, key=lambda answer: answer.get("action") == "stop")
 
 
