@@ -52,7 +52,7 @@ async def web(
     ours = {"NIGHTJAR_DATA", "NIGHTJAR_LAB", "NIGHTJAR_PORT"}
     env = {k: v for k, v in (spec.env or os.environ).items() if k in ours or not k.startswith("NIGHTJAR_")}
     argv = [*python, *wrapper, module]
-    async with _serving(argv, at.port, settings.data_dir / "web.log", "/readyz", env | changed) as server:
+    async with serving_port(argv, at.port, settings.data_dir / "web.log", "/readyz", env | changed) as server:
         yield server
 
 
@@ -84,15 +84,15 @@ async def bare(settings: Settings, redis_url: str) -> AsyncIterator[ServerProces
     """The handler of `bench/_bare.py`."""
     port = free_port(0)
     argv = [sys.executable, "-P", "-m", "bench._bare", str(port), redis_url]
-    async with _serving(argv, port, settings.data_dir / "bare.log", "/") as server:
+    async with serving_port(argv, port, settings.data_dir / "bare.log", "/") as server:
         yield server
 
 
 @asynccontextmanager
-async def _serving(
+async def serving_port(
     argv: Sequence[str], port: int, log: Path, path: str, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[ServerProcess]:
-    """Wait until a GET of this path is answered."""
+    """Wait until it listens, and a GET of this path is answered. Several may share the port."""
     with log.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
             *tethered(argv), stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env
@@ -102,13 +102,17 @@ async def _serving(
             asyncio.timeout(PATIENCE_S),
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http,
         ):
-            while not await _answers(http, path):
+            while not (await _answers(http, path) and _listens(process.pid)):
                 assert process.returncode is None, f"{argv} ended, its log is {log}"
                 await asyncio.sleep(0.05)
         yield ServerProcess(port, process.pid)
     finally:
         process.terminate()
         await process.wait()
+
+
+def _listens(pid: int) -> bool:
+    return any(each.status == psutil.CONN_LISTEN for each in psutil.Process(pid).net_connections())
 
 
 async def _answers(http: httpx.AsyncClient, path: str) -> bool:
