@@ -183,11 +183,10 @@ def test_a_disturbed_run_runs_again_whatever_dies_meanwhile(lab: RunningLab) -> 
     def attempt() -> int:
         return int(lab.get(f"experiment/{experiment}")["experiment"]["attempt"])
 
-    lab.until_training(experiment)
-    lab.process("-m triggers.web").kill()
     lab.until(lambda: attempt() == 2, "it runs again")
-    lab.process("-m triggers.events").kill()
-    train_horse(lab).kill()
+    horse = train_horse(lab)
+    for process in (lab.process("-m triggers.web"), lab.process("-m triggers.events"), horse):
+        process.kill()
 
     found = lab.until_status(experiment, "keep")
     lab.until_idle()
