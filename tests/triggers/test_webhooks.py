@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook as Reference
 
 from functions.kernel.process.lifecycle import Process
-from functions.people.views.messages import SENTENCES, message_id, payload, sentence, signed
-from state.events import UNREADABLE, Event
+from functions.people.views.messages import message_id, payload, sentence, signed
+from state.events import SENTENCES, UNREADABLE, Event
 from state.receivers import Receivers, is_public, seconds
 from state.settings import Settings
 from tests.labs import dump, events_of, open_tag, refused, told

@@ -11,90 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from functions.formats.digits import figure
+from state.events import SENTENCES
 
 SECRET_PREFIX = "whsec_"
 LONGEST = 1500
 """Characters of a sentence; Discord takes 2,000."""
 INVISIBLE = "\u200b"
-
-SENTENCES: Mapping[str, str] = {
-    "agent.limited": "{subject} has met a usage limit on {tag}; it is started again at {until}: {said}",
-    "experiment.registered": "{subject} was registered: {hypothesis}",
-    "experiment.queued": "{subject} waits for a GPU.",
-    "experiment.leased": "{subject} got {gpu_id}.",
-    "experiment.started": "{subject} has begun to train.",
-    "experiment.finished": "{subject} finished: {outcome}, value {val_bpb} ({description})",
-    "experiment.lost": "{subject} was lost: {reason}",
-    "experiment.contended": "{subject} was disturbed on {gpu_id}: {reason}",
-    "experiment.confirmed": "{subject} was run again and is confirmed as the best to build on: {base_commit_sha}",
-    "experiment.revalued": "further runs contradict the first of {subject}: it is worth {judged_val_bpb} now",
-    "experiment.demoted": "further runs did not bear {subject} out: it is a discard, build on {base_commit_sha}",
-    "experiment.promoted": "{subject} was run again and is kept after all: build on {base_commit_sha}",
-    "experiment.refuted": "{subject} measured {val_bpb}, not {reported} as its agent said: it stays a discard.",
-    "experiment.retracted": "{subject} was retracted ({reason}); the best is {best_experiment_id} now.",
-    "certificate.begun": "{subject} is run beside {against}, in pairs, for a certificate.",
-    "certificate.decided": "{subject} against {against}, after {pairs} pairs: {state}. {reason}",
-    "distil.begun": "{tag} is distilled: {changes} changes, in at most {most_runs} runs of {subject}.",
-    "distil.decided": "{tag} is distilled ({state}): {kept} of {changes} changes matter, after {runs} runs. {reason}",
-    "transfer.begun": "{subject} and {against} are run at {budget_s} s each, in {into}.",
-    "transfer.decided": "{subject} at {budget_s} s, after {pairs} pairs: {state}. {reason}",
-    "run.ticked": "{subject} has {metric} at {bucket} of its run.",
-    "run.stopping": "{subject} is stopped early, at {bucket} of its run: its rank is {rank} of 100.",
-    "run.extended": "{subject} uses the {extra_s} s that it was given: it has {metric} at {progress} of its budget.",
-    "run.reported_late": "{subject} was stopped, and has sent {late_val_bpb} since: that is judged by nothing.",
-    "worker.joined": "{worker_id} ({gpu_type}) serves the swarm of {tag}.",
-    "best.changed": "New best of {tag}: {subject} with {val_bpb}.",
-    "strategy.changed": "{tag} now searches in mode {mode}: {reason}",
-    "dimension.defined": "{tag} may be varied in {count} dimensions now.",
-    "dimension.wanted": "{tag} could use more dimensions ({why}), after {results} results.",
-    "dimension.proposed": "{subject} was proposed as a dimension of {tag}, in {signal_count} stall cycles by now.",
-    "dimension.adopted": "{subject} of {tag} is on trial: a train.py needs {train_py_line}",
-    "dimension.promoted": "{subject} is a dimension of {tag} from now on: {reason}",
-    "dimension.reverted": "{subject} is no dimension of {tag} any more: {reason}",
-    "dimension.measured": "how much the dimensions of {tag} matter is measured on {results} results",
-    "dimension.frozen": "{subject} of {tag} is frozen at {value} by {by}: {reason}",
-    "dimension.unfrozen": "{subject} of {tag} may vary again, says {by}: {reason}",
-    "proposals.few": "{left} configs wait for {subject} of {tag}.",
-    "hypothesis.proposed": "{subject} of {tag} is to be tested: {statement}",
-    "hypothesis.believed": "{subject} of {tag} is {status} now, P = {posterior}: {statement}",
-    "hypothesis.settled": "{subject} of {tag} is settled as {settled}: {statement}",
-    "program.asked": "Version {number} of the program of {tag} is to be written: {reason}.",
-    "program.rebased": "The lab has another charter, {digest}.",
-    "program.written": "Version {number} of the program of {tag} was written by {author}: {reason}.",
-    "graph.told": "{author} has told the hypotheses of {tag} in prose.",
-    "journal.due": "{results} results of {tag} were learned from.",
-    "journal.written": (
-        "Checkpoint {number} of {tag}, at {results} results: {eliminated} hypotheses eliminated, {proposed} new."
-    ),
-    "pipeline.due": "{results} results of {tag} were learned from: a batch is over.",
-    "pipeline.drafting": "{subject} is drafted for batch {batch_id} of {tag}, with confidence {confidence}.",
-    "pipeline.ready": "{subject} is ready, before batch {batch_id} of {tag} is over.",
-    "pipeline.confirmed": "{subject} holds: batch {batch_id} of {tag} decided what it predicts.",
-    "pipeline.flushed": "{subject} was dropped ({reason}); the trust in the drafts of {tag} is {bank} now.",
-    "gpu.registered": "{subject} joined the pool.",
-    "gpu.idle": "{subject} is idle.",
-    "gpu.leased": "{subject} was lent to {experiment_id}.",
-    "gpu.draining": "{subject} takes no more runs: {reason}",
-    "gpu.offline": "{subject} is offline: {reason}",
-    "gpu.unhealthy": "{subject} is unhealthy: {reason}",
-    "lab.audit_failed": "The audit found {count} violations.",
-    "tag.created": "{tag} was opened.",
-    "tag.paused": "{tag} is paused: {reason}",
-    "tag.resumed": "{tag} was resumed.",
-    "tag.budget_changed": (
-        "{tag} may use {gpu_seconds} GPU seconds, {runs} runs and {patch_bytes} bytes of patches (None: no limit)."
-    ),
-    "tag.budget_warning": "{tag} has used most of its {resource}: {spent} spent, {reserved} reserved of {limit}.",
-    "tag.patches_archived": "{patches} old patches of {tag} moved to the archive ({bytes} bytes).",
-    "cron.paused": "The clock no longer fires {subject}: {reason}",
-    "cron.resumed": "The clock fires {subject} again.",
-    "webhook.added": "The webhook {subject} was added.",
-    "webhook.removed": "The webhook {subject} was removed.",
-    "webhook.disabled": "The webhook {subject} was disabled: {reason}",
-    "webhook.test": "This is a test of the webhook {subject}.",
-}
-"""Sentences for people; a type without one is shown by its name."""
-
 
 VALUES = ("val_bpb", "judged_val_bpb", "reported", "late_val_bpb")
 """Values of a tag's metric in an event's data."""
