@@ -40,7 +40,8 @@ TIMELINES = (
     element.style = "width: 340px; height: 350px";
     const chart = init(element, null, { renderer: "canvas", width: 340, height: 350 });
     return Array.from({ length: 200 }, (_, nth) => {
-        const [first, last] = [1.8e9 + 0.77 * nth, 1.8e9 + 0.77 * nth + 1.06 ** nth];
+        const first = 1.8e9 + 0.773 * nth;
+        const last = first + 0.01 * 1.1 ** nth;
         const common = { id: "a", verdict: "keep", agent: "a", duration_s: null };
         const rows = [first, last].map((at) => ({ ...common, finished_at: at }));
         chart.setOption({ ...timeline(rows, String, colours()), animation: false });

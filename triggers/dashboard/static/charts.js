@@ -9,7 +9,7 @@ export const VERDICTS = {
   baseline: { symbol: "rect", size: 8 },
 };
 
-export const HALF_A_TIME = 29; // pixels beside a time axis: half of "23:59:59", which may stand at its very end
+export const HALF_A_TIME = 42; // pixels beside a time axis: half of "23:59:59 999", which may stand at its very end
 const REST_MS = 200;
 const CELLS = [900, 120]; // of a plot: of several points in one cell, one is drawn
 
