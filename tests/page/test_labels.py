@@ -14,7 +14,8 @@ from tests.page.test_runs import measured
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SHOWN = """
-    const { getInstanceByDom, init } = await import("/static/echarts/echarts.esm.min.js");
+    const { colours, load } = await import("/static/charts.js");
+    const { getInstanceByDom, init } = await load();
     const isShown = (one) => !one || (!one.ignore && !one.invisible && isShown(one.parent));
     const box = (one) => {
         const found = one.getBoundingRect().clone();
@@ -35,7 +36,6 @@ TIMELINES = (
     SHOWN
     + """
     const { timeline } = await import("/static/timeline.js");
-    const { colours } = await import("/static/charts.js");
     const element = document.createElement("div");
     element.style = "width: 340px; height: 350px";
     const chart = init(element, null, { renderer: "canvas", width: 340, height: 350 });

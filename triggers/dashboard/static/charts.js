@@ -15,7 +15,7 @@ const CELLS = [900, 120]; // of a plot: of several points in one cell, one is dr
 
 let library = null;
 
-function load() {
+export function load() {
   // ECharts empties elements by innerHTML = "". The page's policy lets no other markup pass.
   if (library === null) {
     window.trustedTypes?.createPolicy("default", {
