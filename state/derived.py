@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from state.records import COUNTERS, JUDGED, OPEN, RETESTED, Direction, Experiment, score
+from state.records import COUNTERS, JUDGED, OPEN, RETESTED, Counters, Direction, Experiment, score
 
 COUNTED: Mapping[str, frozenset[str]] = {
-    "tags": frozenset({*COUNTERS.values(), "total", "baselines", "claimed", "repeated", "contended"}),
+    "tags": frozenset(Counters.model_fields),
     "swarm_workers": frozenset({"runs", "active"}),
 }
 """Derived fields of hashes that hold other fields, too."""

@@ -21,29 +21,17 @@ from state.experiments import PAGE_BYTES, Experiments, Window
 from state.facts import Runs, Spread
 from state.ids import ExperimentId, Tag
 from state.policies import Policies
-from state.records import Direction, Experiment, RunRow, Score, VariedRow, stamp, view_of
+from state.records import Counters, Direction, Experiment, RunRow, Score, VariedRow, stamp, view_of
 from state.reports import Reports, RunRows, SummaryFacts, TagWithBest
 from state.settings import Settings
 
 
-class Stats(Response):
+class Stats(Counters, Response):
     """How many experiments of a tag there are in each state."""
 
-    total: int
-    """Those that ended as keep, discard, crash or timeout."""
-    kept: int
-    discarded: int
-    crashed: int
     running: int
     """On workers, and registered ones, which their agents train."""
     queued: int
-    stopped: int
-    lost: int
-    invalid: int
-    retracted: int
-    """Retracted results, which count in nothing else."""
-    claimed: int
-    """Claims: discards that only their agents measured, in a tag that the lab measures. They count nowhere else."""
     keep_rate: float
     """Kept of total; 0 while nothing ended."""
 

@@ -59,7 +59,7 @@ from state.records.pipelines import (
 )
 from state.records.roles import ROLES, Role
 from state.records.swarms import HeardWorker, Leader, SwarmWorker
-from state.records.tags import AgentLimit, Direction, Mode, Strategy, Tag, score
+from state.records.tags import AgentLimit, Counters, Direction, Mode, Strategy, Tag, score
 from state.records.traces import (
     Forest,
     ForestRecords,

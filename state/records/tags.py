@@ -26,8 +26,31 @@ class AgentLimit(Record):
     """Number of limits so far."""
 
 
-class Tag(Record):
-    """One line of research, with its counters; `total` counts keep, discard, crash and timeout."""
+class Counters(Record):
+    """A tag's experiments, counted by `state.derived`. The results that were retracted count in nothing else."""
+
+    total: int = 0
+    """Those that ended as keep, discard, crash or timeout."""
+    kept: int = 0
+    discarded: int = 0
+    crashed: int = 0
+    """Crashes and timeouts."""
+    stopped: int = 0
+    lost: int = 0
+    invalid: int = 0
+    retracted: int = 0
+    claimed: int = 0
+    """Claims: discards that only their agents measured, in a tag that the lab measures. They count nowhere else."""
+    baselines: int = 0
+    """1 once the baseline has its value: it counts as finished, and neither as kept nor as discarded."""
+    repeated: int = 0
+    """Retests of a swarm's runs that ended with a value."""
+    contended: int = 0
+    """Runs, retests too, of which another program slowed an attempt down."""
+
+
+class Tag(Counters):
+    """One line of research."""
 
     name: str
     branch: str
@@ -57,24 +80,7 @@ class Tag(Record):
     """Class of GPU of the lab's own runs, rather of one under the main comparability key: there claims are run."""
     awaits_baseline: bool = False
     """The baseline has not ended, and nothing else of the tag is dispatched."""
-    baselines: int = 0
-    """1 once the baseline has its value: it counts as finished, and neither as kept nor as discarded."""
     last_number: int = 0
-    total: int = 0
-    kept: int = 0
-    discarded: int = 0
-    crashed: int = 0
-    """Crashes and timeouts."""
-    stopped: int = 0
-    lost: int = 0
-    invalid: int = 0
-    retracted: int = 0
-    claimed: int = 0
-    """Claims that the lab has not measured: they count in nothing else."""
-    repeated: int = 0
-    """Retests of a swarm's runs that ended with a value."""
-    contended: int = 0
-    """Runs, retests too, of which another program slowed an attempt down."""
     extended: int = 0
     """Runs that were given more time than others, for their rank, and have reported beyond their budget."""
     ticks: int = 0
