@@ -24,7 +24,7 @@ from bench._report import Bench, call, private_redis
 from functions.kernel.process.lifecycle import Process, opened
 from tests.crowd import TAG, crowd
 
-TARGET = 1.3
+TARGET = 1.1
 """Highest ratio of a call's time in the long tag to its time in the short one."""
 
 Act = Callable[[Process], Awaitable[Any]]

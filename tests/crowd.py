@@ -91,8 +91,8 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
         status, kind = ("crash", "oom") if nth % 20 == 7 else ("timeout", "timeout")
         fields = {"error": "out of memory", "error_kind": kind}
         return Ending(e, "crash" if status == "crash" else "timeout", fields, crashes=1)
-    # A tenth of all lies within the margin of the best.
-    value = BEST + (0.001 if nth % 10 == 0 else 0.05) + nth * 1e-9
+    # A fifth of all lies within the margin of the best: 1,000 hold more than any answer shows.
+    value = BEST + (0.001 if nth % 5 == 0 else 0.05) + nth * 1e-9
     return Ending(
         e,
         "discard",
