@@ -20,12 +20,21 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import as_text
 
+from state.policy import LONGEST_EXTENSION_S
+
 log = logging.getLogger(__name__)
 
 SPARE_S = 180
 """Seconds between a job's own limit and RQ's timeout: the job should end first."""
 MOST_BYTES = 16_384
 """Most bytes of a job; ours have about a thousand."""
+
+FUNCTION = "gpu::train"
+"""The only function of the table that a job may call."""
+USUAL_S = 660.0
+"""Most seconds of a run without a limit."""
+LONGEST_S = 120.0
+"""Most seconds of a job, the language model aside."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
 _OURS = (
@@ -208,3 +217,74 @@ def _delete(job: Job) -> None:
             Execution(execution_id, job.id, job.connection).delete(job=job, pipeline=moves)
         moves.execute()
     job.delete()
+
+
+class TrainJob(CheckedJob):
+    """A job that can only ring for one attempt under one lease."""
+
+    ENTRY = "workers.gpu.perform"
+
+    def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
+        """Whether its call matches its id."""
+        match payload:
+            case {"experiment_id": str(e), "attempt": int(n), "fence": int(f), **others}:
+                named = self.id.endswith(f"_s{escaped(e)}-{n}-{f}")
+                return not others and named and function == FUNCTION and n > 0 and f > 0
+            case _:
+                return False
+
+
+def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
+    return CheckedQueue(
+        f"nightjar-{lab}-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer
+    )
+
+
+def job_id(lab: str, experiment_id: str, attempt: int, fence: int) -> str:
+    """Id of the job of one lease. The fence keeps the job of an earlier lease from blocking the next."""
+    return f"{escaped(lab)}_s{escaped(experiment_id)}-{attempt}-{fence}"
+
+
+def enqueue_run(
+    connection: redis.Redis, lab: str, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None
+) -> bool:
+    """Put an attempt on its GPU's queue; False if it is there already."""
+    queue = gpu_queue(lab, gpu_id, connection)
+    name = job_id(lab, str(payload["experiment_id"]), int(payload["attempt"]), int(payload["fence"]))
+    longest_s = (timeout_s or USUAL_S) + LONGEST_EXTENSION_S
+    return enqueue_once(queue, name, FUNCTION, payload, longest_s, TrainJob)
+
+
+class PiJob(CheckedJob):
+    """A job that can call one function of the lane for one tag. Its id names both."""
+
+    ENTRY = "workers.pi.perform"
+
+    def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
+        """Whether its call matches its id."""
+        match payload:
+            case {"tag": str(tag), "number": int(n), **others}:
+                return not others and self.id.endswith(_named(function, tag, n)) and n > 0
+            case _:
+                return False
+
+
+def pi_queue(lab: str, connection: redis.Redis) -> Queue:
+    return CheckedQueue(
+        f"nightjar-{lab}-pi", connection=connection, job_class=PiJob, serializer=JSONSerializer
+    )
+
+
+def enqueue_writing(
+    connection: redis.Redis, lab: str, function: str, tag: str, number: int, attempt: int, longest_s: float
+) -> bool:
+    """Have a function of the lane called for a tag; False if that waits already."""
+    queue = pi_queue(lab, connection)
+    name = f"{escaped(lab)}_a{attempt}{_named(function, tag, number)}"
+    payload = {"tag": tag, "number": number}
+    return enqueue_once(queue, name, function, payload, LONGEST_S + longest_s, PiJob)
+
+
+def _named(function: str, tag: str, number: int) -> str:
+    """The end of a job's id."""
+    return f"_p{escaped(function.replace('::', '-'))}-{escaped(tag)}-{number}"

@@ -50,17 +50,15 @@ class TrainQueue(Broker):
 
     async def enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
         """Ring for an attempt; False if that bell waits already. Raises Unavailable: no answer."""
-        try:
-            return await asyncio.to_thread(self._enqueue, gpu_id, payload, timeout_s)
-        except RedisError as problem:
-            raise unavailable(problem) from problem
 
-    def _enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
-        from state.train_jobs import (
-            enqueue,  # here: RQ takes 0.05 s to import, and only those who dispatch need it
-        )
+        def ring() -> bool:
+            # here: RQ takes 0.05 s to import, and only those who dispatch need it
+            from state.rq_jobs import enqueue_run
 
-        return enqueue(self._connection, self._lab, gpu_id, payload, timeout_s)
+            return enqueue_run(self._connection, self._lab, gpu_id, payload, timeout_s)
+
+        with plainly():
+            return await asyncio.to_thread(ring)
 
 
 class PiQueue(Broker):
@@ -76,12 +74,11 @@ class PiQueue(Broker):
         Raises:
             Unavailable: the broker does not answer.
         """
-        try:
-            return await asyncio.to_thread(self._enqueue, function, tag, number, attempt, longest_s)
-        except RedisError as problem:
-            raise unavailable(problem) from problem
 
-    def _enqueue(self, function: str, tag: str, number: int, attempt: int, longest_s: float) -> bool:
-        from state.pi_jobs import enqueue  # here, as above
+        def hand_over() -> bool:
+            from state.rq_jobs import enqueue_writing  # here, as above
 
-        return enqueue(self._connection, self._lab, function, tag, number, attempt, longest_s)
+            return enqueue_writing(self._connection, self._lab, function, tag, number, attempt, longest_s)
+
+        with plainly():
+            return await asyncio.to_thread(hand_over)

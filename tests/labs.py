@@ -20,9 +20,9 @@ from state.client import Lab
 from state.client_settings import host_name
 from state.experiments import Experiments
 from state.records import Experiment, Role
+from state.rq_jobs import gpu_queue
 from state.token_values import Issued
 from state.tokens import Tokens
-from state.train_jobs import gpu_queue
 from state.train_queue import broker
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from state.train_jobs import ENTRY
+from state.rq_jobs import TrainJob
 
 CANARY = "canary-5f1c"
 """Stands in everything that is put into a job: no log may have it."""
@@ -44,10 +44,12 @@ def named(callback: str) -> Rewrite:
 
 REWRITES: dict[str, Rewrite] = {
     "another function of the table": lambda payload, marker: calling(
-        ENTRY, function="experiment::stop", payload={"experiment_id": payload["experiment_id"], "reason": CANARY}
+        TrainJob.ENTRY,
+        function="experiment::stop",
+        payload={"experiment_id": payload["experiment_id"], "reason": CANARY},
     ),
     "a function that is never queued": lambda payload, marker: calling(
-        ENTRY, function="pool::deregister", payload={"gpu_id": CANARY}
+        TrainJob.ENTRY, function="pool::deregister", payload={"gpu_id": CANARY}
     ),
     "a dotted path": lambda payload, marker: calling("os.system", args=[f"touch {marker}; echo {CANARY}"]),
     "a module that acts when it is imported": lambda payload, marker: calling("this.s", args=[CANARY]),
@@ -66,16 +68,16 @@ REWRITES: dict[str, Rewrite] = {
     "garbage in a number": lambda payload, marker: {"timeout": CANARY, "created_at": b"\xff"},
     "deep nesting": lambda payload, marker: {"data": zlib.compress(b"[" * 15_000)},
     "further arguments": lambda payload, marker: calling(
-        ENTRY, function="gpu::train", payload=payload, environment={CANARY: "1"}
+        TrainJob.ENTRY, function="gpu::train", payload=payload, environment={CANARY: "1"}
     ),
     "a further field": lambda payload, marker: calling(
-        ENTRY, function="gpu::train", payload=payload | {"config_delta": {"VALUE": CANARY}}
+        TrainJob.ENTRY, function="gpu::train", payload=payload | {"config_delta": {"VALUE": CANARY}}
     ),
     "another attempt": lambda payload, marker: calling(
-        ENTRY, function="gpu::train", payload=payload | {"experiment_id": f"{CANARY}-1"}
+        TrainJob.ENTRY, function="gpu::train", payload=payload | {"experiment_id": f"{CANARY}-1"}
     ),
     "too much": lambda payload, marker: calling(
-        ENTRY, function="gpu::train", payload=payload, more=CANARY + "x" * 10_000_000
+        TrainJob.ENTRY, function="gpu::train", payload=payload, more=CANARY + "x" * 10_000_000
     ) | {"origin": "x" * 1_000_000},
     "much that was packed small": lambda payload, marker: {"data": zlib.compress(b" " * 50_000_000)},
     "a time limit that ends every run": lambda payload, marker: {"timeout": "1"},

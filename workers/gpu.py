@@ -27,9 +27,8 @@ from functions.kernel.table import chosen
 from state.child_heartbeat import ChildHeartbeat
 from state.embedded import broker_url
 from state.errors import NightjarError
-from state.rq_jobs import CheckedQueue
+from state.rq_jobs import CheckedQueue, TrainJob, gpu_queue
 from state.settings import Settings
-from state.train_jobs import TrainJob, gpu_queue
 from state.train_queue import broker, plainly
 from workers.attempt.attempted import delivered
 from workers.attempt.launch import die_with

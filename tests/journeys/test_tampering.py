@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from state.train_jobs import gpu_queue, job_id
+from state.rq_jobs import gpu_queue, job_id
 from state.train_queue import broker
 from tests.journeys.running import FAST, RunningLab, running_lab
 from tests.tampering import CANARY, NO_JOBS, rewrite

@@ -17,9 +17,8 @@ from rq.serializers import DefaultSerializer
 
 from state import rq_jobs
 from state.embedded import EmbeddedRedis
-from state.rq_jobs import CheckedJob, JobRefused
+from state.rq_jobs import FUNCTION, CheckedJob, JobRefused, TrainJob, gpu_queue, job_id
 from state.settings import Settings
-from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue, job_id
 from state.train_queue import TrainQueue, broker
 from tests.tampering import CANARY, REWRITES, rewrite
 
@@ -60,9 +59,9 @@ async def test_an_attempt_becomes_one_job_that_names_the_one_entry(
 
     job = the_job(connection)
     assert isinstance(job, TrainJob)
-    assert job.func_name == ENTRY
+    assert job.func_name == TrainJob.ENTRY
     assert job.kwargs == {"function": "gpu::train", "payload": ATTEMPT}
-    assert json.loads(zlib.decompress(job.to_dict()["data"]))[0] == ENTRY
+    assert json.loads(zlib.decompress(job.to_dict()["data"]))[0] == TrainJob.ENTRY
 
 
 async def test_a_job_that_fell_out_of_its_queue_is_put_back(
@@ -160,12 +159,16 @@ PICKLED = Job.create("os.getcwd", connection=redis.Redis()).data
     "content",
     [
         json.dumps(["os.system", None, ["true"], {}]),
-        json.dumps([ENTRY, None, ["x"], {"function": "gpu::train", "payload": ATTEMPT}]),
-        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT, "more": 1}]),
-        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"more": 1}}]),
-        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"fence": "4"}}]),
-        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"attempt": 2}}]),
-        json.dumps([ENTRY, None, [], {"function": "pool::deregister", "payload": ATTEMPT}]),
+        json.dumps([TrainJob.ENTRY, None, ["x"], {"function": "gpu::train", "payload": ATTEMPT}]),
+        json.dumps([TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT, "more": 1}]),
+        json.dumps([TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"more": 1}}]),
+        json.dumps(
+            [TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"fence": "4"}}]
+        ),
+        json.dumps(
+            [TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"attempt": 2}}]
+        ),
+        json.dumps([TrainJob.ENTRY, None, [], {"function": "pool::deregister", "payload": ATTEMPT}]),
         json.dumps(["perform", "workers.gpu", [], {"function": "gpu::train", "payload": ATTEMPT}]),
         "null",
         "",

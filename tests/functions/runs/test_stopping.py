@@ -20,7 +20,7 @@ from state.experiments import Experiments
 from state.experiments.ranking import ranks_at
 from state.policy import LONGEST_EXTENSION_S
 from state.records import Experiment, Footprint
-from state.train_jobs import gpu_queue
+from state.rq_jobs import gpu_queue
 from state.train_queue import broker
 from tests.labs import (
     add_gpu,
