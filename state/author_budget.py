@@ -31,13 +31,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Reserved:
-    """Reserved part of the day's budget. It counts as spent until it is closed."""
-
-    reservation_id: str
-
-
-@dataclass(frozen=True)
 class UsedUp:
     """The day's budget has no room for the request."""
 
@@ -50,11 +43,11 @@ class UsedUp:
 class AuthorBudget(Store):
     """Spending on a language model, by Redis' clock. A reservation that is never closed counts as spent."""
 
-    async def reserve(self, most: Cost, limits: Limits) -> Reserved | UsedUp:
-        """Take the most that a request may cost out of the day's budget."""
+    async def reserve(self, most: Cost, limits: Limits) -> str | UsedUp:
+        """Reserve the most that a request may cost; the id of what counts as spent until it is closed."""
         name, budget = uuid.uuid4().hex, self._keys("author_budget")
 
-        async def decide(change: Change) -> Reserved | UsedUp:
+        async def decide(change: Change) -> str | UsedUp:
             of_day, spent, now = await change.read(
                 hmget(budget, "day"), hmget(budget, "tokens", "micro_usd").loose(), clock()
             )
@@ -74,13 +67,13 @@ class AuthorBudget(Store):
             change.hincrby(budget, "tokens", most.tokens)
             change.hincrby(budget, "micro_usd", most.micro_usd)
             change.hset(budget, {"day": day, f"open:{name}": f"{most.tokens} {most.micro_usd}"})
-            return Reserved(name)
+            return name
 
         return await self._lab.change(decide)
 
-    async def close(self, reserved: Reserved, cost: Cost) -> None:
+    async def close(self, reserved: str, cost: Cost) -> None:
         """Count what the request has really cost; may be repeated, and changes nothing once its day is over."""
-        budget, open_ = self._keys("author_budget"), f"open:{reserved.reservation_id}"
+        budget, open_ = self._keys("author_budget"), f"open:{reserved}"
 
         async def decide(change: Change) -> None:
             (found,) = await change.read(hmget(budget, open_))

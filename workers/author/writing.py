@@ -16,7 +16,7 @@ from functions.kernel.lanes import Commission, Draft
 from functions.kernel.process.meters import Meters
 from functions.kernel.process.redaction import presentable
 from functions.pi.rules.authoring import Price, RequestBackoff, Used, micro_usd, most_used, pause_s
-from state.author_budget import AuthorBudget, Cost, Limits, Reserved, UsedUp
+from state.author_budget import AuthorBudget, Cost, Limits, UsedUp
 from state.errors import Unavailable
 from workers.author.prompt import again, request_for
 from workers.author.provider import (
@@ -133,7 +133,7 @@ class ModelAuthor:
             await asyncio.sleep(pause)
         raise AssertionError  # counts for ever
 
-    async def _close(self, reserved: Reserved, reply: Reply) -> None:
+    async def _close(self, reserved: str, reply: Reply) -> None:
         """Pay for the request. Where its cost is unknown, the whole reservation is spent."""
         if isinstance(reply, ProviderBusy) or (isinstance(reply, ProviderFailed) and reply.is_free):
             used = Used(0, 0)
