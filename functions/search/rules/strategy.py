@@ -143,16 +143,6 @@ TEMPERATURES: Final[dict[Mode, float]] = {"explore": 0.8, "exploit": 0.5, "combi
 """Under `yields`; the published rule has the same where nothing crashes."""
 
 
-@dataclass(frozen=True)
-class Direction:
-    """A mode of the search with its parameters."""
-
-    mode: Mode
-    temperature: float
-    explore_ratio: float
-    reason: str
-
-
 def is_due(strategy: Strategy, finished: int) -> bool:
     """Whether to decide the strategy again: runs have finished since, and an operator's choice is not in force."""
     return finished >= strategy.pinned_until and (strategy.decided_at != finished or strategy.version <= 1)
@@ -161,13 +151,7 @@ def is_due(strategy: Strategy, finished: int) -> bool:
 def next_strategy(recent: Sequence[End], finished: int, near_misses: int, policy: Adapt) -> Strategy:
     """The strategy after `finished` finished experiments, by the policy's rule."""
     found = RULES[policy.rule](recent, finished, near_misses)
-    return Strategy(
-        mode=found.mode,
-        explore_ratio=found.explore_ratio,
-        temperature=found.temperature,
-        reason=found.reason,
-        decided_at=finished,
-    )
+    return found.model_copy(update={"decided_at": finished})
 
 
 def counts_as_crash(end: End) -> bool:
@@ -175,7 +159,7 @@ def counts_as_crash(end: End) -> bool:
     return end.status in ("crash", "timeout") and end.error_kind != "infra"
 
 
-def next_direction(recent: Sequence[End], finished: int, near_misses: int) -> Direction:
+def next_direction(recent: Sequence[End], finished: int, near_misses: int) -> Strategy:
     """The published rule's mode after `finished` finished experiments; `recent`: the newest, in finish order."""
     if finished < MIN_FINISHED or not recent:
         return _too_few(finished)
@@ -183,24 +167,24 @@ def next_direction(recent: Sequence[End], finished: int, near_misses: int) -> Di
     crash_rate = sum(map(counts_as_crash, window)) / len(window)
     keep_rate = sum(e.status == "keep" and not e.baseline for e in window) / len(window)
     if crash_rate > CRASH_RATE:
-        return _direction("exploit", 0.3, f"{crash_rate:.0%} of the last {len(window)} crashed: stay close")
+        return _strategy("exploit", 0.3, f"{crash_rate:.0%} of the last {len(window)} crashed: stay close")
     if keep_rate == 0 and finished > PLATEAU_AFTER:
         if near_misses >= 2:
-            return _direction(
+            return _strategy(
                 "combine", 0.5, f"no keep in the last {len(window)}, {near_misses} near misses to combine"
             )
-        return _direction("ablation", 0.3, f"no keep in the last {len(window)}, nothing to combine: simplify")
+        return _strategy("ablation", 0.3, f"no keep in the last {len(window)}, nothing to combine: simplify")
     if keep_rate > KEEP_RATE:
-        return _direction("exploit", 0.5, f"{keep_rate:.0%} of the last {len(window)} were kept: go on here")
-    return _direction("explore", 0.8, f"{keep_rate:.0%} of the last {len(window)} were kept: look elsewhere")
+        return _strategy("exploit", 0.5, f"{keep_rate:.0%} of the last {len(window)} were kept: go on here")
+    return _strategy("explore", 0.8, f"{keep_rate:.0%} of the last {len(window)} were kept: look elsewhere")
 
 
-def next_by_yields(recent: Sequence[End], finished: int, near_misses: int) -> Direction:
+def next_by_yields(recent: Sequence[End], finished: int, near_misses: int) -> Strategy:
     """The mode that promises the most keeps, by how often each mode was kept lately; arguments as above."""
     if finished < MIN_FINISHED or not recent:
         return _too_few(finished)
     mode, found = best_mode(recent, near_misses)
-    return _direction(
+    return _strategy(
         mode,
         TEMPERATURES[mode],
         f"{mode} promises most: {found.expected:.0%} of its tries are expected to be kept, {found.bound:.0%} if all"
@@ -208,14 +192,15 @@ def next_by_yields(recent: Sequence[End], finished: int, near_misses: int) -> Di
     )
 
 
-Transitions = Callable[[Sequence[End], int, int], Direction]
-"""A rule that says the mode after the newest ends, oldest first; how many finished, and near misses."""
+Transitions = Callable[[Sequence[End], int, int], Strategy]
+"""A rule that says the strategy after the newest ends, oldest first; how many finished, and near misses."""
 RULES: Final[dict[str, Transitions]] = {"published": next_direction, "yields": next_by_yields}
 
 
-def _too_few(finished: int) -> Direction:
-    return _direction("explore", 1.0, f"too few finished experiments ({finished} of {MIN_FINISHED})")
+def _too_few(finished: int) -> Strategy:
+    return _strategy("explore", 1.0, f"too few finished experiments ({finished} of {MIN_FINISHED})")
 
 
-def _direction(mode: Mode, temperature: float, reason: str) -> Direction:
-    return Direction(mode, temperature, 0.8 if mode == "explore" else 0.3, reason)
+def _strategy(mode: Mode, temperature: float, reason: str) -> Strategy:
+    ratio = 0.8 if mode == "explore" else 0.3
+    return Strategy(mode=mode, explore_ratio=ratio, temperature=temperature, reason=reason)
