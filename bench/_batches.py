@@ -30,8 +30,8 @@ from functions.pi.rules.stepping import (
     written,
 )
 from functions.runs.rules.stopping import standing
-from state.pipeline_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep
 from state.policy import BUCKETS
+from state.program_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep
 from state.records import BatchDecision, Experiment, Hypothesis, Pipeline, SwarmWorker
 
 LOOKED_AT: Final = 20

@@ -12,8 +12,8 @@ from functions.swarm.rules.dimensions import frozen, with_one
 from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence
 from state.facts import Spread
 from state.hypotheses import REFERENCES
-from state.pipeline_facts import EarlyFacts
 from state.policy import Policy
+from state.program_facts import EarlyFacts
 from state.records import Dimension, Experiment, Hypothesis, Tag
 
 

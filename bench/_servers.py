@@ -15,7 +15,7 @@ import httpx
 import psutil
 
 from functions.kernel.process.own_modules import started
-from state.parent_death import tethered
+from state.own_processes import tethered
 from state.settings import Settings
 from triggers.lab import LabParts
 from triggers.ports import free_port

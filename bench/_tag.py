@@ -38,7 +38,7 @@ from functions.trust.rules.retests import (
     own_noise,
     shift_of,
 )
-from state.codes import noise_entry
+from state.noise import noise_entry
 from state.records import Best, Direction, Experiment, Link, Trust, score
 
 ENOUGH = 1000

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from functions.experiments.rules.keeping import plausible_margin
 from functions.trust.rules.noise import Repeats, Sums, run_again, run_of_worker
-from state.codes import code_of, noise_entry
 from state.derived import leads
-from state.noise import class_id
+from state.noise import class_id, code_of, noise_entry
 from state.records import Experiment
 
 CONTRADICTED = "its further runs contradict the first: it is judged by their mean"
@@ -34,7 +33,7 @@ class ClassNoise:
     sums: Sums
     """Of all code."""
     runs: dict[str, Repeats] = field(default_factory=dict)
-    """Of each code, and in a swarm of each worker and code; see `state.codes.noise_entry`."""
+    """Of each code, and in a swarm of each worker and code; see `state.noise.noise_entry`."""
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""Records of runs that are in a tag of their own, one for each such tag."""
+"""Transfers and distillations: records of runs that are in a tag of their own, one for each such tag."""
 
 from __future__ import annotations
 
@@ -56,3 +56,33 @@ class Apart(Store, Generic[T]):
             return True
 
         return await self.change(decide)
+
+
+class Transfers(Apart[Transfer]):
+    """Transfers of keeps to a longer budget."""
+
+    record, family = Transfer, "transfers"
+
+    def _tell(self, change: Change, one: Transfer, *, is_new: bool) -> None:
+        data = one.model_dump(
+            include={"into", "against", "budget_s", "state", "reason", "gain", "longer_gain", "pairs"}
+        )
+        if is_new:
+            change.emit("transfer.begun", one.tag, one.experiment_id, data)
+        else:
+            change.emit("transfer.decided", one.tag, one.experiment_id, data)
+
+
+class Distillations(Apart[Distillation]):
+    """Distillations of chains of keeps."""
+
+    record, family = Distillation, "distillations"
+
+    def _tell(self, change: Change, one: Distillation, *, is_new: bool) -> None:
+        told = one.model_dump(include={"into", "best", "state", "reason", "smallest", "most_runs", "loss"})
+        kept = sum(change.stays for change in one.changes)
+        data = told | {"changes": len(one.changes), "kept": kept, "runs": one.runs}
+        if is_new:
+            change.emit("distil.begun", one.tag, one.into, data)
+        else:
+            change.emit("distil.decided", one.tag, one.into, data)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 from state.change import NOW, Change, get, size
 from state.digests import patch_id
 from state.errors import Damaged, Unavailable
-from state.indexes import members, values
 from state.patches import unpacked
 from state.private import sync_folder
+from state.reads import members
 from state.records import OPEN, EndedRun, Status, UsedPatches
 from state.store import Store
 
@@ -237,10 +237,13 @@ class PatchArchiving(Store):
         index = self._lab.keys.status(tag, status, "")[0]
         offset = 0
         while True:
-            reading = members(self._lab, index, limit=PAGE, offset=offset, fields=_FIELDS)
-            [answer] = await self._lab.pipeline([reading])
-            rows = values(answer).values()
-            yield [EndedRun(float(at or "inf"), frozenset(filter(None, digests))) for at, *digests in rows]
+            (rows,) = await self._lab.read(
+                members(self._lab, index, limit=PAGE, offset=offset, fields=_FIELDS)
+            )
+            yield [
+                EndedRun(float(at or "inf"), frozenset(filter(None, digests)))
+                for at, *digests in rows.values()
+            ]
             if len(rows) < PAGE:
                 return
             offset += PAGE

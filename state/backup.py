@@ -30,7 +30,7 @@ from redis.exceptions import ResponseError
 
 from state.change import NOW, Change, clock, exists, hmget
 from state.client import LAYOUT, Lab
-from state.decisions import AfterLease, BrokenLease, Ended, Requeued, SameAttempt
+from state.decisions import AfterLease, BrokenLease
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.experiments import Experiments
 from state.leases import Holding
@@ -435,7 +435,7 @@ async def _end_leases(lab: Lab) -> list[str]:
     """
     pool, experiments = Pool(lab), Experiments(lab)
     waiting = []
-    for gpu in (await pool.roster()).gpus:
+    for gpu in (await pool.roster())[1]:
         if gpu.holder is not None:
             lease = await experiments.break_lease(gpu.gpu_id, _ended)
             waiting += [gpu.holder] if lease and lease.status == "queued" else []
@@ -447,9 +447,9 @@ def _ended(held: Holding) -> BrokenLease | None:
     gpu, e = held.gpu, held.experiment
     if e is None:
         return None
-    then: AfterLease | None = SameAttempt() if e.status == "leased" else Requeued()
+    then: AfterLease | None = "same_attempt" if e.status == "leased" else "requeued"
     if e.status not in ("leased", "running") or e.fence != gpu.fence:
         then = None
     elif e.stopping:
-        then = Ended("stopped")
+        then = "stopped"
     return BrokenLease(gpu, e, "dead", RESTORED, then, {}, ("unproven", "footprint"))

@@ -143,6 +143,12 @@ class Read(Generic[T]):
             reply = dict(zip(self.fields, reply, strict=True))
         return reply if self.present is None else self.present(reply)
 
+    def to(self, meaning: Callable[[T], B]) -> Read[B]:
+        """The same, read as what `meaning` makes of it."""
+        first = self.present
+        present = meaning if first is None else lambda reply: meaning(first(reply))
+        return Read(self.command, present, self.guards, self.fields, self.is_held)
+
     def loose(self) -> Read[T]:
         """The same, free to change until the commit: for texts, counters and policy values."""
         return Read(self.command, self.present, None, self.fields)
@@ -219,8 +225,51 @@ def _or_false(value: str | None) -> str | Literal[False]:
     return False if value is None else value
 
 
-class Change:
-    """What one call of `decide` has read and wants written."""
+class Reader:
+    """Reads several values in one round trip, in the order in which they are named."""
+
+    @overload
+    async def read(self, asked: Mapping[str, Asked | None], /) -> dict[str, Any]: ...
+    @overload
+    async def read(self, one: Read[A], /) -> tuple[A]: ...
+    @overload
+    async def read(self, one: Read[A], two: Read[B], /) -> tuple[A, B]: ...
+    @overload
+    async def read(self, one: Read[A], two: Read[B], three: Read[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def read(
+        self, one: Read[A], two: Read[B], three: Read[C], four: Read[D], /
+    ) -> tuple[A, B, C, D]: ...
+    @overload
+    async def read(self, *asked: Read[Any]) -> tuple[Any, ...]: ...
+    async def read(self, *asked: Read[Any] | Mapping[str, Asked | None]) -> tuple[Any, ...] | dict[str, Any]:
+        """Several reads may be named. None is not asked, and its answer is None.
+
+        Raises:
+            Unavailable: as `Lab.command`. What the meaning of a read raises, such as NotFound.
+        """
+        if asked and not isinstance(named := asked[0], Read):
+            wanted = {name: each for name, each in named.items() if each is not None}
+            found = await self._found([*wanted.values()]) if wanted else []
+            return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
+        return tuple(await self._found(cast("Sequence[Asked]", asked))) if asked else ()
+
+    async def one(self, asked: Read[A]) -> A:
+        """One read."""
+        (found,) = await self.read(asked)
+        return found
+
+    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
+        """What the replies to these reads mean."""
+        raise NotImplementedError
+
+
+class Change(Reader):
+    """What one call of `decide` has read and wants written.
+
+    What it reads must be the same at the commit, unless the read is loose. A guarded version that is read first
+    guards what every change of it rewrites, even where that is read loosely.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -247,49 +296,20 @@ class Change:
         self._numbers: list[Number] = []
         self._counts: list[Count] = []
 
-    @overload
-    async def read(self, asked: Mapping[str, Asked | None], /) -> dict[str, Any]: ...
-    @overload
-    async def read(self, one: Read[A], /) -> tuple[A]: ...
-    @overload
-    async def read(self, one: Read[A], two: Read[B], /) -> tuple[A, B]: ...
-    @overload
-    async def read(self, one: Read[A], two: Read[B], three: Read[C], /) -> tuple[A, B, C]: ...
-    @overload
-    async def read(
-        self, one: Read[A], two: Read[B], three: Read[C], four: Read[D], /
-    ) -> tuple[A, B, C, D]: ...
-    @overload
-    async def read(self, *asked: Read[Any]) -> tuple[Any, ...]: ...
-    async def read(self, *asked: Read[Any] | Mapping[str, Asked | None]) -> tuple[Any, ...] | dict[str, Any]:
-        """Read in one round trip, in this order. What is not loose must be the same at the commit.
-
-        Several reads may be named. None is not asked, and its answer is None. A guarded version that is read first
-        guards what every change of it rewrites, even where that is read loosely.
+    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
+        """What the replies mean; each makes its guards.
 
         Raises:
             RuntimeError: something was written before: a decision knows all that it needs first.
         """
         if self._writes or self._events or self._numbers:
             raise RuntimeError("a change reads before it writes")
-        if asked and not isinstance(named := asked[0], Read):
-            wanted = dict(named)
-            for name, each in named.items():
-                if each is None:
-                    del wanted[name]
-            found = await self._found(cast("Sequence[Asked]", [*wanted.values()])) if wanted else []
-            return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
-        return tuple(await self._found(cast("Sequence[Asked]", asked)))
-
-    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
         replies = await self.lab.pipeline([one.command if isinstance(one, Read) else one for one in asked])
         for place, one in enumerate(asked):  # no call for each: a request has twenty
             if not isinstance(one, Read):
                 continue
             reply, fields = replies[place], one.fields
             if fields is None:
-                if one.present is not None:
-                    replies[place] = one.present(reply)
                 guards = [] if one.guards is None else one.guards(reply)
             else:
                 if isinstance(reply, dict):
@@ -297,6 +317,8 @@ class Change:
                 else:
                     values, replies[place] = reply, dict(zip(fields, reply, strict=True))
                 guards = [] if one.guards is None else [["HMGET", fields, values]]
+            if one.present is not None:
+                replies[place] = one.present(replies[place])
             if not guards:
                 continue
             key = str(one.command[1])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from state import quota
-from state.change import Asked, Change, Decide, Read, changed, exists, get, tried
+from state.change import Asked, Change, Decide, Read, Reader, changed, exists, get, tried
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load
@@ -26,7 +26,7 @@ NOTHING: Mapping[str, str] = {}
 T = TypeVar("T")
 
 
-class Lab:
+class Lab(Reader):
     """One lab's side of Redis: every key carries the hash tag `{<lab>}`, every write is one script.
 
     Nothing is retried here (a repeated write is a second write): callers' operations are idempotent instead.
@@ -140,17 +140,12 @@ class Lab:
             if int(cursor) == 0:
                 return
 
-    async def read(self, asked: Mapping[str, Asked | None]) -> dict[str, Any]:
-        """Several reads in one round trip, by name; None is not asked, and its answer is None."""
-        wanted = {name: each for name, each in asked.items() if each is not None}
-        replies = await self.pipeline(
-            [each.command if isinstance(each, Read) else each for each in wanted.values()]
-        )
-        found = {
-            name: each.presented(reply) if isinstance(each, Read) else reply
-            for (name, each), reply in zip(wanted.items(), replies, strict=True)
-        }
-        return dict.fromkeys(asked) | found
+    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
+        replies = await self.pipeline([one.command if isinstance(one, Read) else one for one in asked])
+        return [
+            one.presented(reply) if isinstance(one, Read) else reply
+            for one, reply in zip(asked, replies, strict=True)
+        ]
 
     async def hash(self, key: str) -> dict[str, str]:
         """All fields of a hash; empty where there is none."""

@@ -253,25 +253,9 @@ Gone = Literal["silent", "expired", "dead", "unproven"]
 others (`dead`: nothing of the run is left on the GPU; `unproven`: something may be)."""
 
 
-@dataclass(frozen=True)
-class Requeued:
-    """The experiment waits for another attempt."""
-
-
-@dataclass(frozen=True)
-class SameAttempt:
-    """The experiment waits again with the attempt that it had."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The experiment has its final status."""
-
-    status: Literal["stopped", "lost"]
-
-
-AfterLease = Requeued | SameAttempt | Ended
-"""What becomes of an experiment whose lease was broken."""
+AfterLease = Literal["requeued", "same_attempt", "stopped", "lost"]
+"""What becomes of an experiment whose lease was broken: it waits for another attempt, or again with the one that it
+had, or has this final status."""
 
 
 @dataclass(frozen=True)
@@ -290,4 +274,6 @@ class BrokenLease:
     @property
     def status(self) -> Status | Literal[""]:
         """The experiment's new status; empty where it needed none."""
-        return "" if self.then is None else self.then.status if isinstance(self.then, Ended) else "queued"
+        if self.then == "stopped" or self.then == "lost":
+            return self.then
+        return "queued" if self.then else ""

@@ -38,7 +38,7 @@ from pydantic import SecretStr
 
 from state.acl import WORKER, hashed, worker_rules
 from state.errors import Conflict, NotFound, Unavailable
-from state.parent_death import tethered
+from state.own_processes import tethered
 from state.private import write_private
 from state.redis_binary import Binary, find_binary, written_by
 from state.redis_endpoint import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from state.policy import Policy
-from state.records import Experiment, GpuState, Idea, Selection, Tag, Trace
+from state.records import Experiment, GpuState, Idea, Record, Selection, Tag, Trace
 
 
 class Later(Protocol):
@@ -16,14 +16,13 @@ class Later(Protocol):
     value: int
 
 
-@dataclass(frozen=True)
-class Parent:
+class Parent(Record):
     """An experiment that is named as a parent."""
 
     tag: str
-    retest_of: str | None
-    outdated: bool
-    trace_id: str | None
+    retest_of: str | None = None
+    outdated: bool = False
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,19 @@ class EntryFacts:
     tag: Tag
     policy: Policy
     policy_version: int
-    crashes: int
+    crashes: int = 0
     """In a row."""
-    first: Experiment | None
+    first: Experiment | None = None
     """What the same request registered before."""
-    parents: Mapping[str, Parent]
+    parents: Mapping[str, Parent] = field(default_factory=dict)
     """Those that the idea names, as far as there are any."""
-    epoch: int
-    selection: Selection | None
-    selection_ends: float | None
+    epoch: int = 1
+    selection: Selection | None = None
+    selection_ends: float | None = None
     """When its lease ends; None: it is not open."""
-    branch: Trace | None
+    branch: Trace | None = None
     """Where traces grow in parallel and nothing was selected: that of the first parent named, else of the best."""
-    slots: Sequence[GpuState]
+    slots: Sequence[GpuState] = ()
     """Every GPU; none where the idea is not to be trained."""
     best: Experiment | None = None
     """The tag's best, where its policy may refuse all else."""
@@ -110,19 +109,6 @@ class Entered:
     @property
     def experiment_id(self) -> str:
         return f"{self.tag}-{self.number}"
-
-
-@dataclass(frozen=True)
-class TrainFacts:
-    """What is known of an experiment that is to be trained."""
-
-    now: float
-    experiment: Experiment
-    tag: Tag
-    policy: Policy
-    slots: Sequence[GpuState]
-    holds: bool
-    """The lease that it names is its own."""
 
 
 HeldLease = Literal["used", "returned"]

@@ -210,17 +210,17 @@ class RetractionFacts:
     """Under the experiment's comparability key, as all that follows."""
     main_best: Best | None
     """Under the tag's main key; the same where the experiment's is that."""
-    keeps: tuple[Experiment, ...]
+    keeps: Sequence[Experiment]
     """Keeps that beat the best of their time: the best ones, best first."""
-    beaten: tuple[Experiment, ...]
+    beaten: Sequence[Experiment]
     """The best of all else that was judged, best first."""
-    runs: tuple[Experiment, ...]
+    runs: Sequence[Experiment]
     """Of its code, retests too, in the order in which they ended."""
     noise: Spread
     """Of its tag and class of GPU, with the runs of its code and those of each of `noise_workers`."""
-    noise_workers: tuple[str, ...]
+    noise_workers: Sequence[str]
     """In a swarm: the workers of these runs."""
-    rank_classes: tuple[str, ...] = ()
+    rank_classes: Sequence[str] = ()
     """Classes of GPU whose runs are ranked; its attempts may have been on several."""
 
 
@@ -252,7 +252,7 @@ class NearFacts:
 
     direction: Direction
     best: float | None
-    found: tuple[Experiment, ...]
+    found: Sequence[Experiment]
     """The nearest first, as many as were asked for."""
     total: int
 
@@ -291,24 +291,30 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class WaitFacts:
-    """An experiment that its agent waits for, as it is now."""
+class ExperimentFacts:
+    """An experiment as it is now, with its tag and every GPU."""
 
     now: float
     experiment: Experiment
     tag: Tag
     policy: Policy
-    best: Best | None
-    crashes_in_a_row: int
     slots: Sequence[GpuState]
 
 
 @dataclass(frozen=True)
-class Patched:
-    """An experiment with its patch against the tag's base commit; None where none was sent."""
+class TrainFacts(ExperimentFacts):
+    """It is to be trained."""
 
-    experiment: Experiment
-    patch: bytes | None
+    holds: bool
+    """The lease that it names is its own."""
+
+
+@dataclass(frozen=True)
+class WaitFacts(ExperimentFacts):
+    """Its agent waits for it."""
+
+    best: Best | None
+    crashes_in_a_row: int
 
 
 @dataclass(frozen=True)
@@ -329,33 +335,6 @@ class ContextFacts:
     """Of the whole tag, by status, oldest first."""
     best: Experiment | None
     """Of the tag."""
-
-
-@dataclass(frozen=True)
-class TagGround:
-    """What the next idea of a tag stands on."""
-
-    best: Best | None
-    base: Sketch | None
-    """The best's experiment."""
-    near: Sequence[Mention]
-    """Near misses of the best, the nearest first."""
-    recent: Sequence[Sketch]
-    """The newest that finished, oldest first."""
-
-
-@dataclass(frozen=True)
-class BranchGround:
-    """What the next idea of a branch stands on, whatever other branches do."""
-
-    chosen: Selection
-    ancestors: Mapping[str, Experiment]
-    """Its parents and their ancestors, by id. Experiments that were not read are removed from all `parent_ids`."""
-    base: Sketch | None
-    merging: Sequence[Sketch]
-    """What a merge brings together."""
-    beside: Sequence[Sketch] | None
-    """Of a new root that is not the tag's first: what the newest branches began with."""
 
 
 @dataclass(frozen=True)
@@ -383,4 +362,18 @@ class SearchFacts:
     """The newest experiments of that category, oldest first."""
     combined: Sequence[Sequence[str]]
     """Parents of the newest experiments that have several; read where the mode is combine or may become so."""
-    ground: TagGround | BranchGround
+    best: Best | None
+    base: Sketch | None
+    """The best's experiment; with a selection the experiment that its branch stands on."""
+    near: Sequence[Mention]
+    """Near misses of the best, the nearest first; read without a selection."""
+    recent: Sequence[Sketch]
+    """The newest that finished, oldest first; read without a selection."""
+    chosen: Selection | None
+    """The selected branch. What follows is of it."""
+    ancestors: Mapping[str, Experiment]
+    """Its parents and their ancestors, by id. Experiments that were not read are removed from all `parent_ids`."""
+    merging: Sequence[Sketch]
+    """What a merge brings together."""
+    beside: Sequence[Sketch] | None
+    """Of a new root that is not the tag's first: what the newest branches began with."""

@@ -1,26 +1,35 @@
-"""Hypotheses, the beliefs about them, and the populations that test them."""
+"""Hypotheses, the beliefs about them, the populations that test them, and the journal of all that: checkpoints in
+Markdown, appended and never changed."""
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
+from itertools import accumulate
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from state import best_config
-from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence
-from state.change import NOW, Asked, Change, hgetall, hmget
-from state.client import Lab, time_of
+from state import reads
+from state.belief_facts import (
+    BeliefFacts,
+    BeliefSnapshot,
+    JournalFacts,
+    Learning,
+    LearningFacts,
+    Pages,
+    ProposalFacts,
+    StoredEvidence,
+)
+from state.change import NOW, Asked, Change, Reader, clock, hgetall, hmget, loosely, size
+from state.client import Lab
 from state.dimensions import dimensions_in
 from state.errors import NotFound
-from state.noise import spread_at, spread_of
-from state.policy import read_policy
-from state.records import Evidence, Experiment, Hypothesis
+from state.reads import experiment_in
+from state.records import Evidence, Hypothesis
 from state.refusals import no_hypothesis
 from state.store import Store
-from state.swarms import ACTIVE_S
-from state.tags import tag_in
 
 REFERENCES = 300
 """Newest runs of reference configs that further runs are compared with."""
@@ -28,23 +37,19 @@ CHECKPOINT_EVERY = 100
 """Number of results between two checkpoints of the journal."""
 EVIDENCE = ("hypothesis_evidence", "unpaired", "used_references", "part_sums")
 """Families of `StoredEvidence`, in the order of its fields."""
+PROPOSED = {"hypothesis_id", "statement", "source", "importance", "rationale"}
+"""Fields of a hypothesis in the event of its proposal."""
 _EVIDENCE = TypeAdapter(list[Evidence])
 
 
 class Hypotheses(Store):
     async def all(self, tag: str, change: Change | None = None) -> ProposalFacts:
         """Every hypothesis of a tag, without evidence, held by a `change`. Raises NotFound: no such tag."""
-        reads = {
-            **reading_beliefs(self._lab, tag),
-            "archived": ("HVALS", self._keys("archived_hypotheses", tag)),
-            "best_config": best_config.reading(self._lab, tag),
+        more: dict[str, Asked] = {
+            "archived": reads.models(Hypothesis, self._keys("archived_hypotheses", tag)).to(by_age),
+            "best_config": reads.best_config(self._lab, tag),
         }
-        found = await (change or self._lab).read(reads)
-        return ProposalFacts(
-            **beliefs_in(tag, found),
-            archived=_read(found["archived"]),
-            best_config=best_config.read_from(found["best_config"]),
-        )
+        return ProposalFacts(**await read_beliefs(change or self._lab, self._lab, tag, more))
 
     async def find(self, tag: str) -> ProposalFacts | None:
         """The same; None for an unknown tag."""
@@ -94,33 +99,16 @@ class Hypotheses(Store):
         change.hdel(self._keys("archived_hypotheses", tag), *ids)
         change.hdel(self._keys("hypothesis_evidence", tag), *ids)
         for h in new:
-            change.emit("hypothesis.proposed", tag, h.hypothesis_id, _proposed(h))
+            change.emit("hypothesis.proposed", tag, h.hypothesis_id, h.model_dump(include=PROPOSED))
 
     async def learning_facts(self, change: Change, experiment_id: str, tag: str) -> LearningFacts:
         """Facts for learning from a finished run. Raises NotFound: no such tag, or no such experiment."""
         keys = self._keys
-        found = await change.read(
-            {
-                **reading_beliefs(self._lab, tag),
-                "run": hgetall(keys.experiment(experiment_id)),
-                "references": ("LRANGE", keys("references", tag), 0, -1),
-                "noise": spread_at(keys, tag, None),
-                "reprieved": ("HGETALL", keys("reprieved", tag)),
-                "best_config": best_config.reading(self._lab, tag),
-            }
-        )
-        run = Experiment.found(found["run"])
-        if run is None:
-            raise NotFound(f"there is no experiment {experiment_id!r}", hint="GET /api/experiment/history")
-        return LearningFacts(
-            **beliefs_in(tag, found),
-            run=run,
-            is_learned="learned_at" in found["run"],
-            best_config=best_config.read_from(found["best_config"]),
-            references=found["references"],
-            noise=spread_of(found["noise"]),
-            reprieved=found["reprieved"],
-        )
+        more = {"run": hgetall(keys.experiment(experiment_id)), **evidence_reads(self._lab, tag)}
+        found = await read_beliefs(change, self._lab, tag, more)
+        stored = found.pop("run")
+        run = experiment_in(stored, experiment_id)
+        return LearningFacts(**found, run=run, is_learned="learned_at" in stored)
 
     async def kept(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, StoredEvidence]:
         """Stored texts of these hypotheses, beside their records; one round trip."""
@@ -180,21 +168,64 @@ class Hypotheses(Store):
         change.hincrby(keys("beliefs", tag), "allocations")
 
 
-def reading_beliefs(lab: Lab, tag: str) -> dict[str, Asked]:
-    """The reads of `BeliefFacts`. Each change of beliefs has another version, which is read before them."""
+@dataclass(frozen=True)
+class StoredGraphSummary:
+    """A summary of a graph of hypotheses that a language model wrote."""
+
+    text: str
+    author: str
+    digest: str
+    """Digest of the summarised beliefs."""
+
+
+class GraphSummaries(Store):
+    async def find(self, tag: str) -> StoredGraphSummary | None:
+        stored = await self._lab.hash(self._lab.keys("told_graph", tag))
+        return StoredGraphSummary(**stored) if stored else None
+
+    async def tell(self, tag: str, told: StoredGraphSummary) -> None:
+        async def decide(change: Change) -> None:
+            change.hset(self._keys("told_graph", tag), vars(told))
+            change.emit("graph.told", tag, tag, {"author": told.author, "digest": told.digest})
+
+        await self._lab.change(decide)
+
+
+async def read_beliefs(
+    reader: Reader, lab: Lab, tag: str, more: Mapping[str, Asked | None]
+) -> dict[str, Any]:
+    """The fields of `BeliefFacts`, and more, in one round trip. Raises NotFound: no such tag.
+
+    Each change of beliefs has another version, which is read before them.
+    """
+    keys = lab.keys
+    found = await reader.read(
+        {
+            "now": clock(),
+            "tag": reads.tag(keys, tag),
+            "policy": reads.policy(keys, tag),
+            "dimensions_version": hmget(keys("dimensions", tag), "version"),
+            "dimensions": loosely("HGET", keys("dimensions", tag), "values").to(dimensions_in),
+            "beliefs": hmget(keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
+            "open": reads.models(Hypothesis, keys("hypotheses", tag)).to(by_age),
+            "populations": ("HGETALL", keys("populations", tag)),
+            "active_workers": reads.active_workers(lab, tag),
+            **more,
+        }
+    )
+    del found["dimensions_version"]
+    counters = found.pop("beliefs")
+    return found | {name: int(count or 0) for name, count in counters.items()}
+
+
+def evidence_reads(lab: Lab, tag: str) -> dict[str, Asked]:
+    """The reads of the further fields of `EvidenceFacts`."""
     keys = lab.keys
     return {
-        "now": ("TIME",),
-        "tag": ("HGETALL", keys.tag(tag)),
-        "policy": ("HMGET", keys("policy", tag), "values", "version"),
-        "dimensions_version": hmget(keys("dimensions", tag), "version"),
-        "dimensions": ("HGET", keys("dimensions", tag), "values"),
-        "beliefs": hmget(keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
-        "open": ("HVALS", keys("hypotheses", tag)),
-        "populations": ("HGETALL", keys("populations", tag)),
-        "seen": lab.reading(
-            "count_seen", keys={"index": keys("swarm_seen", tag)}, args={"within_s": ACTIVE_S}
-        ),
+        "best_config": reads.best_config(lab, tag),
+        "references": ("LRANGE", keys("references", tag), 0, -1),
+        "noise": reads.noise(keys, tag, None),
+        "reprieved": ("HGETALL", keys("reprieved", tag)),
     }
 
 
@@ -207,34 +238,66 @@ def _text(hypothesis: Hypothesis) -> str:
     return hypothesis.model_dump_json(exclude={"evidence"}, exclude_none=True)
 
 
-def _read(texts: Sequence[str]) -> list[Hypothesis]:
-    found = [Hypothesis.model_validate_json(text) for text in texts]
-    return sorted(found, key=lambda h: (h.created_at, h.hypothesis_id))
+def by_age(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    return sorted(hypotheses, key=lambda h: (h.created_at, h.hypothesis_id))
 
 
-def _proposed(h: Hypothesis) -> dict[str, Any]:
-    return {
-        "hypothesis_id": h.hypothesis_id,
-        "statement": h.statement,
-        "source": h.source,
-        "importance": h.importance,
-        "rationale": h.rationale,
-    }
+MOST_BYTES = 256 * 1024
+"""Checkpoints that are read at once: more only where one alone is longer."""
+MOST_TEXTS = 64
+"""The same by number."""
+_EVIDENCE = TypeAdapter(list[Evidence])
 
 
-def beliefs_in(tag: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `BeliefFacts`, of the answers to `reading_beliefs`. Raises NotFound: no such tag."""
-    version, results, allocated_at, allocations = (int(text or 0) for text in found["beliefs"].values())
-    return {
-        "now": time_of(found["now"]),
-        "tag": tag_in(found["tag"], tag),
-        "policy": read_policy(found["policy"][0]),
-        "dimensions": dimensions_in(found["dimensions"]),
-        "version": version,
-        "open": _read(found["open"]),
-        "active_workers": int(found["seen"]),
-        "populations": found["populations"],
-        "results": results,
-        "allocated_at": allocated_at,
-        "allocations": allocations,
-    }
+class Journal(Store):
+    async def facts(self, tag: str, change: Change | None = None) -> JournalFacts:
+        """Facts for a checkpoint, held by a `change`. Raises NotFound: no such tag."""
+        keys = self._keys
+        found = await (change or self._lab).read(
+            {
+                "now": clock(),
+                "tag": reads.tag(keys, tag),
+                "beliefs": hmget(keys("beliefs", tag), "version", "results", "references"),
+                "count": size(keys("journal", tag)),
+                "open": reads.models(Hypothesis, keys("hypotheses", tag)),
+                "archived": reads.models(Hypothesis, keys("archived_hypotheses", tag)),
+                "populations": ("HGETALL", keys("populations", tag)),
+                "assigned": ("HGETALL", keys("assigned", tag)),
+                "before": loosely("GET", keys("last_checkpoint", tag)).to(BeliefSnapshot.read),
+            }
+        )
+        del found["count"]
+        known = by_age([*found.pop("open"), *found.pop("archived")])
+        beliefs: dict[str, Any] = {name: int(text or 0) for name, text in found.pop("beliefs").items()}
+        return JournalFacts(**found, **beliefs, hypotheses=known)
+
+    async def last_evidence(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, Evidence]:
+        """The newest evidence of these hypotheses, of those that have some; one round trip."""
+        if not hypothesis_ids:
+            return {}
+        key = self._keys("hypothesis_evidence", tag)
+        texts = await self._lab.command("HMGET", key, *hypothesis_ids)
+        kept = {
+            name: _EVIDENCE.validate_json(text)
+            for name, text in zip(hypothesis_ids, texts, strict=True)
+            if text
+        }
+        return {name: evidence[-1] for name, evidence in kept.items() if evidence}
+
+    def append(
+        self, change: Change, tag: str, now: BeliefSnapshot, text: str, written: Mapping[str, Any]
+    ) -> None:
+        """Append a checkpoint. `now` is what the next one is compared with."""
+        change.rpush(self._keys("journal", tag), text)
+        change.set(self._keys("last_checkpoint", tag), now.text())
+        change.emit("journal.written", tag, tag, written)
+
+    async def read(self, tag: str, first: int | None = None) -> Pages:
+        """The newest checkpoints, or those from number `first` on, as many as fit; one round trip."""
+        journal, most = self._keys("journal", tag), MOST_TEXTS
+        begin, end = (first - 1, first + most - 2) if first else (-most, -1)
+        count, texts = await self._lab.pipeline([("LLEN", journal), ("LRANGE", journal, begin, end)])
+        ends = [*accumulate(len(text.encode()) for text in (texts if first else texts[::-1]))]
+        fitting = max(1, bisect(ends, MOST_BYTES))
+        texts = texts[:fitting] if first else texts[-fitting:]
+        return Pages(int(count), first or int(count) - len(texts) + 1, texts)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from state.policy import Policy
-from state.records import Experiment, Gpu, GpuStatus, Tag
+from state.records import Experiment, Gpu, Tag
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,6 @@ class GpuLease:
     gpu_index: int
     fence: int
     expires_at: float
-
-
-@dataclass(frozen=True)
-class Roster:
-    """GPUs at one moment of Redis' clock."""
-
-    now: float
-    gpus: Sequence[Gpu]
 
 
 @dataclass(frozen=True)
@@ -71,14 +63,6 @@ class Line:
     """Leased experiments whose worker should have begun by now."""
     baselines: Sequence[str]
     """Tags that wait for the end of their baseline."""
-
-
-@dataclass(frozen=True)
-class Flagged:
-    """A GPU after its flags were changed."""
-
-    status: GpuStatus
-    holder: str | None
 
 
 @dataclass(frozen=True)

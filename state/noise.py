@@ -7,15 +7,13 @@ add to the sums.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
 
-from state.facts import Spread
 from state.keys import Keys
+from state.records import Experiment
+from state.seeds import unseeded
 
-if TYPE_CHECKING:
-    from state.client import Lab
-    from state.moves import Arg
+_JSON = json.JSONEncoder(sort_keys=True)
 
 
 def class_id(gpu_class: str | None) -> str:
@@ -33,18 +31,22 @@ def runs_at(noise: str, code: str) -> str:
     return f"{noise}:{code}"
 
 
-def spread_at(keys: Keys, tag: str, gpu_class: str | None) -> Sequence[str]:
-    """The noise of a tag and GPU class, as a command for `spread_of`."""
-    return ("HMGET", noise_key(keys, tag, gpu_class), "squares", "df")
+def code_of(e: Experiment, other_key: str | None) -> str:
+    """The identity of the code of an experiment: a digest of the trained files.
+
+    Before a worker has checked the files out: a digest of the patch or commit, and of the constants without seeds.
+
+    Under another comparability key, the same code has another identity: a longer run is no repeat.
+    """
+    constants = unseeded(e.config_delta)
+    code: list[object] = (
+        [e.tree_id] if e.tree_id else [e.commit_sha if e.is_unpatched else e.diff_id, constants]
+    )
+    named = [*code, *([other_key] if other_key else [])]
+    return f"runs:{hashlib.sha256(_JSON.encode(named).encode()).hexdigest()[:32]}"
 
 
-def main_spread(lab: Lab, tag: str) -> Sequence[Arg]:
-    """The noise of a tag's main class of GPU, as a command for `spread_of`."""
-    of_tag = noise_key(lab.keys, tag, None).removesuffix(class_id(None))
-    return lab.reading("read_noise", args={"tag": tag, "noise": of_tag, "no_class": class_id(None)})
-
-
-def spread_of(stored: Sequence[str | None]) -> Spread:
-    """The spread of all repeats."""
-    squares, df = stored
-    return Spread(float(squares or 0), int(df or 0))
+def noise_entry(code: str, worker_id: str | None) -> str:
+    """Name of the runs that one run is averaged with for the noise: those of its code, in a swarm only of its
+    worker."""
+    return code if worker_id is None else f"{code}:{worker_id}"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from state import best_config
+from state import reads
 from state.belief_facts import BeliefFacts, StoredEvidence
-from state.change import Change, Read, hmget
-from state.client import time_of
-from state.hypotheses import EVIDENCE, beliefs_in, reading_beliefs
-from state.indexes import fields_in, members, read_as, records
-from state.moves import Arg
-from state.noise import spread_at, spread_of
-from state.pipeline_facts import EarlyFacts, OutlierRun, PipelineFacts, PipelineState, PipelineStep
+from state.change import Asked, Change, clock, hmget
+from state.hypotheses import EVIDENCE, evidence_reads, read_beliefs
+from state.program_facts import EarlyFacts, OutlierRun, PipelineFacts, PipelineState, PipelineStep
+from state.reads import fields_in
 from state.records import ConfirmedDraft, Experiment, Pipeline
 from state.store import Store
 
@@ -38,56 +35,42 @@ class Pipelines(Store):
         return Pipeline.parse(stored), stored.get("text")
 
     async def confirmed(self, tag: str) -> tuple[ConfirmedDraft, str] | None:
-        """The last confirmed draft with its text; None: none was confirmed. One round trip.
-
-        One round trip.
-        """
+        """The last confirmed draft with its text; None: none was confirmed. One round trip."""
         key, read = self._keys("pipeline", tag), ("confirmed", "confirmed_text")
         stored, text = await self._lab.command("HMGET", key, *read)
         return None if stored is None or text is None else (ConfirmedDraft.model_validate_json(stored), text)
 
     async def stand(self, tag: str) -> PipelineState:
         """State of a pipeline; one round trip of a few fields."""
-        return _stand(await self._lab.read(self._of_pipeline(tag)))
+        return PipelineState(**await self._lab.read(self._of_pipeline(tag)))
 
     async def facts(self, tag: str) -> PipelineFacts:
         """Facts for its next step; one round trip. Raises NotFound: no such tag."""
-        ended = members(self._lab, self._keys("finished", tag), limit=NEWEST, newest=True, fields=OutlierRun)
-        reads = {**self._of_pipeline(tag), **reading_beliefs(self._lab, tag), "ended": ended}
-        found = await self._lab.read(reads)
-        return PipelineFacts(
-            _stand(found), BeliefFacts(**beliefs_in(tag, found)), read_as(OutlierRun, found["ended"])
-        )
+        finished, of_pipeline = self._keys("finished", tag), self._of_pipeline(tag)
+        ended = reads.rows(self._lab, OutlierRun, finished, limit=NEWEST, newest=True)
+        found = await read_beliefs(self._lab, self._lab, tag, {**of_pipeline, "ended": ended})
+        newest = found.pop("ended")
+        own = {name: found.pop(name) for name in ("pipeline", "ticks", "has_program")}
+        beliefs = BeliefFacts(**found)
+        return PipelineFacts(PipelineState(now=beliefs.now, results=beliefs.results, **own), beliefs, newest)
 
     async def early(self, tag: str) -> EarlyFacts:
         """Facts to predict the end of the running batch; one round trip. Raises NotFound: no such tag."""
         keys, lab = self._keys, self._lab
-        found = await lab.read(
-            {
-                **reading_beliefs(lab, tag),
-                "best_config": best_config.reading(lab, tag),
-                "references": ("LRANGE", keys("references", tag), 0, -1),
-                "noise": spread_at(keys, tag, None),
-                "reprieved": ("HGETALL", keys("reprieved", tag)),
-                **{family: ("HGETALL", keys(family, tag)) for family in EVIDENCE},
-                "running": members(lab, keys.status(tag, "running", "")[0], limit=RUNNING),
-                "finished": members(lab, keys("finished", tag), limit=FINISHED, newest=True),
-            }
-        )
-        beliefs = beliefs_in(tag, found)
-        return EarlyFacts(
-            **beliefs,
-            best_config=best_config.read_from(found["best_config"]),
-            references=found["references"],
-            noise=spread_of(found["noise"]),
-            reprieved=found["reprieved"],
-            kept={
-                h.hypothesis_id: StoredEvidence(*(found[family].get(h.hypothesis_id) for family in EVIDENCE))
-                for h in beliefs["open"]
-            },
-            running=_experiments(found["running"]),
-            ended=_experiments(found["finished"]),
-        )
+        running, finished = keys.status(tag, "running", "")[0], keys("finished", tag)
+        more: dict[str, Asked] = {
+            **evidence_reads(lab, tag),
+            **{family: ("HGETALL", keys(family, tag)) for family in EVIDENCE},
+            "running": reads.records(lab, Experiment, running, limit=RUNNING),
+            "ended": reads.records(lab, Experiment, finished, limit=FINISHED, newest=True),
+        }
+        found = await read_beliefs(lab, lab, tag, more)
+        texts = [found.pop(family) for family in EVIDENCE]
+        kept = {
+            h.hypothesis_id: StoredEvidence(*(of_each.get(h.hypothesis_id) for of_each in texts))
+            for h in found["open"]
+        }
+        return EarlyFacts(**found, kept=kept)
 
     async def take(self, tag: str, choose: Choose) -> PipelineStep | None:
         """Take the step that is chosen for the pipeline as it is; answers it.
@@ -98,7 +81,7 @@ class Pipelines(Store):
         key = self._keys("pipeline", tag)
 
         async def decide(change: Change) -> PipelineStep | None:
-            step = await choose(_stand(await change.read(self._of_pipeline(tag))))
+            step = await choose(PipelineState(**await change.read(self._of_pipeline(tag))))
             if step is None:
                 return None
             fields = step.after.flat() | ({} if step.text is None else {"text": step.text})
@@ -114,27 +97,13 @@ class Pipelines(Store):
 
         return await self._lab.change(decide)
 
-    def _of_pipeline(self, tag: str) -> dict[str, Read[Any] | Sequence[Arg]]:
+    def _of_pipeline(self, tag: str) -> dict[str, Asked]:
         """The reads of `PipelineState`."""
         keys = self._keys
         return {
-            "now": ("TIME",),
-            "pipeline": hmget(keys("pipeline", tag), *fields_in(Pipeline)),
-            "results": ("HGET", keys("beliefs", tag), "results"),
-            "ticks": ("HGET", keys.tag(tag), "ticks"),
-            "programs": ("LLEN", keys("programs", tag)),
+            "now": clock(),
+            "pipeline": hmget(keys("pipeline", tag), *fields_in(Pipeline)).to(Pipeline.parse),
+            "results": reads.number("HGET", keys("beliefs", tag), "results"),
+            "ticks": reads.number("HGET", keys.tag(tag), "ticks"),
+            "has_program": reads.number("LLEN", keys("programs", tag)).to(bool),
         }
-
-
-def _stand(found: Mapping[str, Any]) -> PipelineState:
-    return PipelineState(
-        now=time_of(found["now"]),
-        pipeline=Pipeline.parse(found["pipeline"]),
-        results=int(found["results"] or 0),
-        ticks=int(found["ticks"] or 0),
-        has_program=int(found["programs"]) > 0,
-    )
-
-
-def _experiments(answer: Sequence[Any]) -> list[Experiment]:
-    return [e for fields in records(answer).values() if (e := Experiment.found(fields)) is not None]

@@ -8,34 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from state.change import NOW, Change, Word, clock, hgetall, hmget
-from state.client import Lab, time_of
-from state.experiments.reading import experiment_in
+from state import reads
+from state.change import NOW, Asked, Change, Word, clock, hgetall, hmget, loosely
 from state.experiments.writing import renew
 from state.gpu_flags import LEASED, keep_gpu
 from state.ids import named_by
-from state.indexes import members, records
-from state.leases import Flagged, GpuLease, GpuRequest, Holding, Line, Roster, renewal
-from state.moves import Arg
-from state.policy import read_policy
-from state.records import Experiment, Gpu, GpuStatus, Tag, flatten
+from state.leases import GpuLease, GpuRequest, Holding, Line, renewal
+from state.records import Experiment, Gpu, GpuStatus, flatten
 from state.refusals import no_gpu
 from state.store import Store
 
-ALL = -1
 OWNED = ("owner", "of_agent")
 DESCRIBED = {
-    "gpu_id",
-    "gpu_index",
-    "gpu_name",
-    "vram_mb",
-    "uuid",
-    "host",
-    "boot_id",
-    "labels",
-    "scripts",
-    "transport",
-    "keeper",
+    *("gpu_id", "gpu_index", "gpu_name", "vram_mb", "uuid", "host", "boot_id", "labels", "scripts"),
+    *("transport", "keeper"),
 }
 """Fields of a GPU that its keeper reports."""
 
@@ -69,24 +55,20 @@ class Pool(Store):
             NotFound: it is not registered.
         """
         most = math.ceil(last_s / HISTORY_EVERY_S)
-        time, stored, environment, rows = await self._lab.pipeline(
-            [
-                ("TIME",),
-                ("HGETALL", self._keys.gpu(gpu_id)),
-                ("HGET", self._keys("environments"), gpu_id),
-                ("LRANGE", self._keys.gpu_history(gpu_id), -most, -1),
-            ]
+        now, gpu, environment, rows = await self._lab.read(
+            clock(),
+            loosely("HGETALL", self._keys.gpu(gpu_id)).to(Gpu.found),
+            loosely("HGET", self._keys("environments"), gpu_id),
+            loosely("LRANGE", self._keys.gpu_history(gpu_id), -most, -1),
         )
-        if not stored:
+        if gpu is None:
             raise no_gpu(gpu_id)
-        since = time_of(time) - last_s
-        samples = [row for text in rows if (row := json.loads(text))[0] >= since]
-        return Gpu.parse(stored), json.loads(environment or "[]"), samples
+        samples = [row for text in rows if (row := json.loads(text))[0] >= now - last_s]
+        return gpu, json.loads(environment or "[]"), samples
 
-    async def roster(self) -> Roster:
-        """Every GPU, oldest first."""
-        time, gpus = await self._lab.pipeline([("TIME",), listed_gpus(self._lab, "gpus")])
-        return Roster(time_of(time), gpus_of(gpus))
+    async def roster(self) -> tuple[float, list[Gpu]]:
+        """Redis' clock, and every GPU, oldest first."""
+        return await self._lab.read(clock(), reads.gpus(self._lab))
 
     async def ids(self) -> list[str]:
         ids: list[str] = await self._lab.command("ZRANGE", self._keys("gpus"), 0, -1)
@@ -109,45 +91,30 @@ class Pool(Store):
         if gpu.holder is None:
             return holding
         _, tag = named_by(gpu.holder)
-        found = await source.read(
-            {
-                "held": ("HGETALL", keys.experiment(gpu.holder)),
-                "policy": ("HGET", keys("policy", tag), "values"),
-                "stop_fence": ("HGET", keys.tag(tag), "stop_fence"),
-            }
-        )
-        return replace(
-            holding,
-            experiment=Experiment.found(found["held"]),
-            policy=read_policy(found["policy"]) if found["policy"] else None,
-            stop_fence=int(found["stop_fence"] or 0),
-        )
+        held: dict[str, Asked] = {
+            "experiment": loosely("HGETALL", keys.experiment(gpu.holder)).to(Experiment.found),
+            "policy": reads.policy(keys, tag),
+            "stop_fence": reads.number("HGET", keys.tag(tag), "stop_fence"),
+        }
+        return replace(holding, **await source.read(held))
 
     async def wanted(self, experiment_id: str) -> GpuRequest:
         """An experiment that needs a GPU, and the idle GPUs. Raises NotFound: no such experiment."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
-        time, stored, of_tag, policy, idle, registered = await self._lab.pipeline(
-            [
-                ("TIME",),
-                ("HGETALL", keys.experiment(experiment_id)),
-                ("HGETALL", keys.tag(tag)),
-                ("HGET", keys("policy", tag), "values"),
-                listed_gpus(self._lab, "idle_gpus"),
-                ("ZCARD", keys("gpus")),
-            ]
+        found = await self._lab.read(
+            {
+                "now": clock(),
+                "experiment": reads.experiment(keys, experiment_id),
+                "tag": reads.tag(keys, tag),
+                "policy": reads.policy(keys, tag),
+                "idle": reads.gpus(self._lab, "idle_gpus"),
+                "registered": reads.number("ZCARD", keys("gpus")),
+            }
         )
-        e = experiment_in(stored, experiment_id)
+        e: Experiment = found["experiment"]
         last = await self.find(e.gpu_id) if e.gpu_id else None
         holds = last is not None and (last.holder, last.fence) == (experiment_id, e.fence)
-        return GpuRequest(
-            now=time_of(time),
-            experiment=e,
-            tag=Tag.parse(of_tag),
-            policy=read_policy(policy),
-            held=last if holds else None,
-            idle=gpus_of(idle),
-            registered=int(registered),
-        )
+        return GpuRequest(**found, held=last if holds else None)
 
     async def line(self, *, start_grace_s: float, passed: int = 0) -> Line:
         """Experiments that wait for idle GPUs, and overdue starts; two round trips.
@@ -156,39 +123,39 @@ class Pool(Store):
         the queues, because an experiment that was served in between must not let a later one overtake.
         """
         keys, lab = self._keys, self._lab
-        time, ids, leased, baselines = await lab.pipeline(
-            [
-                ("TIME",),
-                ("ZRANGE", keys("idle_gpus"), 0, -1),
-                ("ZRANGE", keys("starting"), 0, -1, "WITHSCORES"),
-                ("ZRANGE", keys("baselines"), 0, -1),
-            ]
+        now, ids, leased, baselines = await lab.read(
+            clock(),
+            loosely("ZRANGE", keys("idle_gpus"), 0, -1),
+            loosely("ZRANGE", keys("starting"), 0, -1, "WITHSCORES"),
+            loosely("ZRANGE", keys("baselines"), 0, -1),
         )
-        now = time_of(time)
         late = [
             i for i, at in zip(leased[::2], leased[1::2], strict=True) if float(at) <= now - start_grace_s
         ]
         heads = [(keys.queue(), len(ids) + passed), *((keys.queue(i), 1) for i in ids)] if ids else []
-        answers = await lab.pipeline(
-            [
-                *(("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads),
-                *(members(lab, queue, limit=most) for queue, most in heads),
-                *(("HGETALL", keys.experiment(i)) for i in late),
-                listed_gpus(self._lab, "idle_gpus"),
-            ]
+        found = await lab.read(
+            {
+                **{f"at {queue}": ("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads},
+                **{queue: reads.records(lab, Experiment, queue, limit=most) for queue, most in heads},
+                **{i: loosely("HGETALL", keys.experiment(i)).to(Experiment.found) for i in late},
+                "idle": reads.gpus(lab, "idle_gpus"),
+            }
         )
-        scores = {
-            i: float(at) for row in answers[: len(heads)] for i, at in zip(row[::2], row[1::2], strict=True)
-        }
-        found = {i: e for row in answers[len(heads) : 2 * len(heads)] for i, e in records(row).items() if e}
+        places: dict[str, float] = {}
+        for queue, _ in heads:
+            row = found[f"at {queue}"]
+            places |= {i: float(at) for i, at in zip(row[::2], row[1::2], strict=True)}
         waiting = [
-            Experiment.parse(found[i]) for i in sorted(found.keys() & scores.keys(), key=lambda i: scores[i])
+            e
+            for queue, _ in heads
+            for e in found[queue]
+            if e.status == "queued" and e.experiment_id in places
         ]
         return Line(
             now=now,
-            idle=gpus_of(answers[-1]),
-            waiting=[e for e in waiting if e.status == "queued"],
-            starting=[Experiment.parse(stored) for stored in answers[2 * len(heads) : -1] if stored],
+            idle=found["idle"],
+            waiting=sorted(waiting, key=lambda e: places[e.experiment_id]),
+            starting=[found[i] for i in late if found[i]],
             baselines=baselines,
         )
 
@@ -244,8 +211,7 @@ class Pool(Store):
 
         if refused := await self._lab.change(decide):
             return refused
-        stored, time = await self._lab.pipeline([("HGETALL", key), ("TIME",)])
-        return Gpu.parse(stored), time_of(time)
+        return await self._lab.read(loosely("HGETALL", key).to(Gpu.parse), clock())
 
     def heartbeat(
         self,
@@ -371,15 +337,15 @@ class Pool(Store):
         tripped_until: float | None = None,
         keeper: str | None = None,
         unset: str | None = None,
-    ) -> Flagged | None:
-        """Set or clear flags (offline, sick, drained, unproven, leaving, ...); the status follows from them.
+    ) -> Gpu | None:
+        """Set or clear flags (offline, sick, drained, unproven, leaving, ...); the GPU with the status that follows.
 
         None where the GPU is unknown, or is not as the caller read it: one of `fence`, `heartbeat_at`,
         `tripped_until` and `keeper` was given and is another, or the flag `unset` is set already.
         """
         expected = {"fence": fence, "heartbeat_at": heartbeat_at, "tripped_until": tripped_until}
 
-        async def decide(change: Change) -> Flagged | None:
+        async def decide(change: Change) -> Gpu | None:
             (before,) = await change.read(hgetall(self._keys.gpu(gpu_id)))
             known = Gpu.found(before)
             if known is None or unset in before or (keeper and known.keeper not in (None, keeper)):
@@ -389,7 +355,8 @@ class Pool(Store):
             after: dict[str, Word] = {**before, **flatten(set_ or {})}
             for name in clear:
                 after.pop(name, None)
-            return Flagged(keep_gpu(change, gpu_id, before, after, reason), known.holder)
+            status = keep_gpu(change, gpu_id, before, after, reason)
+            return known.model_copy(update={"status": status})
 
         return await self._lab.change(decide)
 
@@ -465,16 +432,6 @@ class Pool(Store):
 
 def _counted(gpu: Gpu) -> str:
     return "agent_gpus" if gpu.of_agent else "worker_gpus"
-
-
-def listed_gpus(lab: Lab, index: str) -> Sequence[Arg]:
-    """The GPUs of an index, as a command of a pipeline for `gpus_of`."""
-    return members(lab, lab.keys(index), lab.keys.gpu(""), limit=ALL)
-
-
-def gpus_of(answer: Sequence[Any]) -> list[Gpu]:
-    """The GPUs of an index."""
-    return [Gpu.parse(fields) for fields in records(answer).values() if fields]
 
 
 def _number(value: object) -> str:

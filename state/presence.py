@@ -1,17 +1,20 @@
-"""Which processes of the lab are alive; presence, not state."""
+"""The lab at a glance: which of its processes are alive, what waits, and counts of all that ever ran. No decision
+rests on it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state.change import NOW, Change, clock, exists, hmget, loosely, size
-from state.client import Lab, time_of
-from state.moves import Arg
-from state.records import AgentLimit, stamp
+from state import reads
+from state.change import NOW, Asked, Change, clock, exists, hmget, loosely, size
+from state.client import Lab
+from state.reads import ACTIVE_S
+from state.records import AgentLimit, Gpu, stamp
 from state.store import Store
+from state.stream import lags
 
 FORGOTTEN_S = 3600.0
 """Seconds of silence after which a process is forgotten. One that is heard of just then comes back the next time."""
@@ -73,8 +76,7 @@ class Presence(Store):
 
     async def alive(self, within_s: float) -> list[LiveProcess]:
         """Processes heard of within that many seconds, newest last."""
-        time, rows, facts = await self._lab.pipeline([("TIME",), *reading_presence(self._lab)])
-        return alive_of(time_of(time), rows, facts, within_s)
+        return alive_in(await self._lab.read(presence_reads(self._lab)), within_s)
 
     async def author(self, within_s: float) -> str | None:
         """The language model of a process of the lane `pi` that was heard of within so many seconds; None: none."""
@@ -87,16 +89,93 @@ class Presence(Store):
         return next((str(head) for head in reversed(heads) if head), None)
 
 
-def reading_presence(lab: Lab) -> Sequence[Sequence[Arg]]:
-    """Two commands of a pipeline, whose answers `alive_of` takes."""
-    keys = lab.keys
-    return [("ZRANGE", keys("processes"), 0, -1, "WITHSCORES"), ("HGETALL", keys("process_facts"))]
+class Tallies(Store):
+    """Counts of all processes that ever ran, summed by name; for graphs, not for decisions."""
+
+    async def add(self, counted: Mapping[str, float], times: Iterable[str] = ()) -> None:
+        """Add to the sums, all at once, and set each name in `times` to this moment."""
+        tallies = self._keys("tallies")
+
+        async def decide(change: Change) -> None:
+            (before,) = await change.read(hmget(tallies, *counted))
+            sums = {name: float(before[name] or 0) + n for name, n in counted.items()}
+            change.hset(tallies, {**sums, **dict.fromkeys(times, NOW)})
+
+        await self._lab.change(decide)
+
+    async def all(self) -> dict[str, float]:
+        """Every sum and time by its name."""
+        stored = await self._lab.hash(self._lab.keys("tallies"))
+        return {name: float(amount) for name, amount in stored.items()}
 
 
-def alive_of(now: float, rows: Sequence[str], facts: Mapping[str, str], within_s: float) -> list[LiveProcess]:
+def presence_reads(lab: Lab) -> dict[str, Asked]:
+    """Reads for `alive_in`, with Redis' clock."""
+    seen = ("ZRANGE", lab.keys("processes"), 0, -1, "WITHSCORES")
+    return {"now": clock(), "seen": seen, "facts": ("HGETALL", lab.keys("process_facts"))}
+
+
+def alive_in(found: Mapping[str, Any], within_s: float) -> list[LiveProcess]:
     """Processes heard of within that many seconds, newest last."""
+    rows, now, facts = found["seen"], found["now"], found["facts"]
     return [
         LiveProcess(name, now - float(at), json.loads(facts[name]))
         for name, at in zip(rows[::2], rows[1::2], strict=True)
         if name in facts and now - float(at) <= within_s
     ]
+
+
+@dataclass(frozen=True)
+class Overview:
+    now: float
+    processes: Sequence[LiveProcess]
+    gpus: Sequence[Gpu]
+    queued: int
+    """Experiments that wait for a GPU."""
+    tags: int
+    paused_tags: Sequence[str]
+    """Longest paused first."""
+    paused_functions: Sequence[str]
+    """Functions of the clock that it does not fire."""
+    swarm_workers: int
+    """Of all swarms, heard of in the last ten minutes."""
+    events: Mapping[str, Any]
+    """As `Stream.lags`."""
+
+
+class Overviews(Store):
+    async def read(self, ticking: Sequence[str], *, alive_s: float) -> Overview:
+        """The state of the lab; two round trips.
+
+        `ticking` are the clock's functions. A process counts as alive if it was seen within `alive_s` seconds.
+        """
+        lab, keys = self._lab, self._lab.keys
+        found = await lab.read(
+            {
+                **presence_reads(lab),
+                "gpus": reads.gpus(lab),
+                "tags": ("ZRANGE", keys("tags"), 0, -1),
+                "paused_tags": ("ZRANGE", keys("paused"), 0, -1),
+                "swarms": ("ZRANGE", keys("swarms"), 0, -1),
+                "events": lags(lab),
+                **{name: reads.number("HEXISTS", keys("tick", name), "paused_at") for name in ticking},
+            }
+        )
+        tags, swarms = found["tags"], found["swarms"]
+        counted = await lab.pipeline(
+            [
+                *(("ZCARD", keys.status(tag, "queued", "")[0]) for tag in tags),
+                *(("ZCOUNT", keys("swarm_seen", tag), found["now"] - ACTIVE_S, "+inf") for tag in swarms),
+            ]
+        )
+        return Overview(
+            now=found["now"],
+            processes=alive_in(found, alive_s),
+            gpus=found["gpus"],
+            paused_tags=found["paused_tags"],
+            events=found["events"],
+            queued=sum(int(card) for card in counted[: len(tags)]),
+            tags=len(tags),
+            paused_functions=[name for name in ticking if found[name]],
+            swarm_workers=sum(int(workers) for workers in counted[len(tags) :]),
+        )

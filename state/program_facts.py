@@ -1,16 +1,17 @@
-"""Values of a tag's program: the facts for a decision, and the record of each version. No IO."""
+"""Values of a tag's program and of its pipeline: the facts for a step, and the changes that it makes. No IO."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from state.belief_facts import ProposalFacts
+from state.belief_facts import BeliefFacts, EvidenceFacts, ProposalFacts, StoredEvidence
 from state.facts import Spread
 from state.policy import Guards
-from state.records import Best, Direction, Sketch, Strategy, Tag
+from state.records import Best, Direction, Experiment, Pipeline, Record, Sketch, Strategy, Tag
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,68 @@ class FindingsFacts:
     due: DueFacts
     beliefs: ProposalFacts
     ground: ProgramGround
+
+
+StepKind = Literal["drafting", "ready", "confirmed", "flushed", "batch"]
+"""Effect of a step on the draft. `batch`: another batch begins without effect on a draft."""
+
+
+@dataclass(frozen=True)
+class PipelineState:
+    """State of a pipeline, read after every event that may move it."""
+
+    now: float
+    pipeline: Pipeline
+    results: int
+    """Number of results that were learned."""
+    ticks: int
+    """Number of buckets that runs of the tag have reached."""
+    has_program: bool
+    """Workers have been given a generated program."""
+
+
+class OutlierRun(Record):
+    """A run that has ended, as it may be an outlier."""
+
+    experiment_id: str
+    hypothesis_id: str | None = None
+    delta_bpb: float | None = None
+    is_reference: bool = False
+    retest_of: str | None = None
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True)
+class PipelineFacts:
+    stand: PipelineState
+    beliefs: BeliefFacts
+    ended: Sequence[OutlierRun]
+
+    @property
+    def direction(self) -> Direction:
+        return self.beliefs.tag.direction
+
+
+@dataclass(frozen=True)
+class EarlyFacts(EvidenceFacts):
+    """Facts to predict the end of a batch."""
+
+    kept: Mapping[str, StoredEvidence]
+    """Stored texts of the open hypotheses, by id."""
+    running: Sequence[Experiment]
+    """Runs that have not ended, those that began first at the front."""
+    ended: Sequence[Experiment]
+    """The newest runs that did."""
+
+
+@dataclass(frozen=True)
+class PipelineStep:
+    """Changes of a pipeline in one commit."""
+
+    kind: StepKind
+    before: Pipeline
+    after: Pipeline
+    data: Mapping[str, Any]
+    """Data of the event; empty: no event."""
+    text: str | None = None
+    """Text of the draft, once it is written."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any
 
-from state.change import NOW, Change, hmget, loosely, size
-from state.client import Lab, time_of
+from state import reads
+from state.change import NOW, Change, Read, clock, hmget, loosely, size
+from state.client import Lab
 from state.errors import NotFound
 from state.hypotheses import Hypotheses
-from state.indexes import members, read_as, values
-from state.noise import main_spread, spread_of
-from state.policy import Guards, read_policy
+from state.keys import Keys
 from state.program_facts import (
     Base,
     DueFacts,
@@ -23,9 +21,9 @@ from state.program_facts import (
     ProgramVersion,
     ServedProgram,
 )
-from state.records import Best, Sketch, Strategy
+from state.records import Sketch
+from state.store import Store
 from state.swarms import OBSERVED
-from state.tags import categories_of, tag_in
 
 RESULTS_READ = 10
 
@@ -34,15 +32,14 @@ Following = Callable[[int, ProgramVersion | None, float], tuple[ProgramVersion, 
 None: none follows."""
 
 
-class Programs:
+class Programs(Store):
     def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
+        super().__init__(lab)
         self._hypotheses = Hypotheses(lab)
 
     async def base(self) -> Base | None:
         """The charter; None before a process has read it."""
-        return _base(await self._lab.hash(self._keys("program_base")))
+        return await self._lab.one(_base(self._keys))
 
     async def set_base(self, text: str, host: str, workers: str | None = None) -> bool:
         """Keep the charter of a host's file; False where it is the one that is kept, or the file has not changed."""
@@ -73,24 +70,16 @@ class Programs:
         keys = self._keys
         found = await self._lab.read(
             {
-                "now": ("TIME",),
-                "tag": ("HGETALL", keys.tag(tag)),
-                "strategy": ("HGETALL", keys("strategy", tag)),
+                "now": clock(),
+                "tag": reads.tag(keys, tag),
+                "strategy": reads.strategy(keys, tag),
                 "populations": ("HVALS", keys("populations", tag)),
-                "newest": ("LINDEX", keys("programs", tag), -1),
-                "ask": ("HGETALL", keys("program_ask", tag)),
-                "base": ("HGETALL", keys("program_base")),
+                "current": _newest(keys, tag),
+                "ask": loosely("HGETALL", keys("program_ask", tag)).to(_ask),
+                "base": _base(keys),
             }
         )
-        return DueFacts(
-            now=time_of(found["now"]),
-            tag=tag_in(found["tag"], tag),
-            strategy=Strategy.parse(found["strategy"]),
-            populations=found["populations"],
-            current=_version(found["newest"]),
-            ask=_ask(found["ask"]),
-            base=_base(found["base"]),
-        )
+        return DueFacts(**found)
 
     async def findings_facts(self, tag: str) -> FindingsFacts:
         """All that the findings of a tag follow from. Raises NotFound: no such tag."""
@@ -100,25 +89,18 @@ class Programs:
     async def ground(self, tag: str) -> ProgramGround:
         """Results of a tag's experiments for its program; one round trip."""
         keys = self._keys
-        newest = members(self._lab, keys("finished", tag), limit=RESULTS_READ, newest=True, fields=Sketch)
-        runs = members(
-            self._lab,
-            keys("finished", tag),
-            limit=OBSERVED,
-            newest=True,
-            fields=("config_delta", "delta_bpb"),
+        finished, fields = keys("finished", tag), ("config_delta", "delta_bpb")
+        configs = reads.members(self._lab, finished, limit=OBSERVED, newest=True, fields=fields)
+        found = await self._lab.read(
+            {
+                "best": reads.best(keys, tag),
+                "categories": reads.categories(keys, tag),
+                "results": reads.rows(self._lab, Sketch, finished, limit=RESULTS_READ, newest=True),
+                "configs": configs.to(lambda of_run: [tuple(row) for row in of_run.values() if all(row)]),
+                "noise": reads.main_noise(self._lab, tag),
+            }
         )
-        noise = main_spread(self._lab, tag)
-        best, categories, results, configs, spread = await self._lab.pipeline(
-            [("HGETALL", keys.best(tag)), ("HGETALL", keys("categories", tag)), newest, runs, noise]
-        )
-        return ProgramGround(
-            best=Best.found(best),
-            noise=spread_of(spread),
-            results=read_as(Sketch, results)[::-1],
-            categories=categories_of(categories),
-            configs=[(config, delta) for config, delta in values(configs).values() if config and delta],
-        )
+        return ProgramGround(**found | {"results": found["results"][::-1]})
 
     async def ask(self, tag: str, ask: ProgramAsk) -> bool:
         """Note that a language model is asked; False where it was, or another version was written since."""
@@ -156,24 +138,16 @@ class Programs:
         programs = self._keys("programs", tag)
 
         async def decide(change: Change) -> int | None:
-            count, newest, time = await change.read(
-                size(programs), loosely("LINDEX", programs, "-1"), loosely("TIME")
-            )
-            found = following(count + 1, _version(newest), time_of(time))
+            count, newest, now = await change.read(size(programs), _newest(self._keys, tag), clock())
+            found = following(count + 1, newest, now)
             if found is None:
                 return None
             version, begins_cycle = found
             change.rpush(programs, version.text())
             change.delete(self._keys("program_ask", tag))
             change.zrem(self._keys("program_asks"), tag)
-            written = {
-                "number": version.number,
-                "author": version.author,
-                "reason": version.reason,
-                "results": version.results,
-                "digest": digest_of(version.block),
-                "cycle": begins_cycle,
-            }
+            written = {name: getattr(version, name) for name in ("number", "author", "reason", "results")}
+            written |= {"digest": digest_of(version.block), "cycle": begins_cycle}
             change.emit("program.written", tag, tag, written)
             return version.number
 
@@ -182,22 +156,14 @@ class Programs:
     async def served(self, tag: str) -> ServedProgram:
         """Parts of a tag's program; one round trip. An unknown tag has none."""
         keys = self._keys
-        base, newest, is_swarm, policy, direction = await self._lab.pipeline(
-            [
-                ("HGETALL", keys("program_base")),
-                ("LINDEX", keys("programs", tag), -1),
-                ("EXISTS", keys("dimensions", tag)),
-                ("HGET", keys("policy", tag), "values"),
-                ("HGET", keys.tag(tag), "direction"),
-            ]
+        base, newest, is_swarm, policy, direction = await self._lab.read(
+            _base(keys),
+            _newest(keys, tag),
+            reads.number("EXISTS", keys("dimensions", tag)),
+            reads.policy(keys, tag),
+            loosely("HGET", keys.tag(tag), "direction"),
         )
-        return ServedProgram(
-            base=_base(base),
-            current=_version(newest),
-            is_swarm=bool(is_swarm),
-            guards=read_policy(policy).guards if policy else Guards(),
-            direction=direction or "minimize",
-        )
+        return ServedProgram(base, newest, bool(is_swarm), policy.guards, direction or "minimize")
 
     async def versions(self, tag: str, offset: int, limit: int) -> tuple[list[ProgramVersion], int]:
         """A page of versions, the newest first, and the number of all; one round trip."""
@@ -243,12 +209,16 @@ def base_of(text: str, workers: str | None) -> Base:
     return Base(text, digest_of(text + (workers or "")), workers)
 
 
-def _base(stored: dict[str, Any]) -> Base | None:
-    return Base(stored["text"], stored["digest"], stored.get("workers")) if stored else None
+def _base(keys: Keys) -> Read[Base | None]:
+    """The charter; None before a process has read it."""
+    return loosely("HGETALL", keys("program_base")).to(
+        lambda stored: Base(stored["text"], stored["digest"], stored.get("workers")) if stored else None
+    )
 
 
-def _version(text: str | None) -> ProgramVersion | None:
-    return None if text is None else ProgramVersion.read(text)
+def _newest(keys: Keys, tag: str) -> Read[ProgramVersion | None]:
+    """The newest version of a tag's program."""
+    return loosely("LINDEX", keys("programs", tag), -1).to(lambda text: text and ProgramVersion.read(text))
 
 
 def _ask(stored: dict[str, str]) -> ProgramAsk | None:

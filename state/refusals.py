@@ -8,6 +8,17 @@ from state.errors import Conflict, Invalid, NotFound
 from state.records import GpuState, Selection
 
 
+def unknown_tag(tag: str) -> NotFound:
+    return NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+
+
+def no_experiment(experiment_id: str) -> NotFound:
+    return NotFound(
+        f"there is no experiment {experiment_id!r}",
+        hint="ids look like <tag>-<n>; POST /api/experiment/history lists a tag's experiments",
+    )
+
+
 def no_gpu(gpu_id: str) -> NotFound:
     return NotFound(f"there is no GPU {gpu_id!r}", hint="register it with POST /api/pool/register")
 

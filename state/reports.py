@@ -6,17 +6,17 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, TypeVar
 
-from state.client import time_of
+from state import reads
+from state.change import Asked, Read, clock, loosely
 from state.experiments import NearBand
-from state.experiments.queueing import slots, slots_of
-from state.experiments.showing import measured_runs_of, runs_of, runs_of_best
+from state.experiments.showing import runs_of_best
 from state.facts import Runs, Spread
 from state.ids import named_by
-from state.indexes import fields_in, members, read_as, records, row_as, values
-from state.moves import Arg
-from state.noise import main_spread, spread_of
-from state.policy import Policy, read_policy
+from state.policy import Policy
+from state.reads import fields_in, rows_as
 from state.records import (
     AgentLimit,
     AgentRun,
@@ -43,7 +43,8 @@ from state.records import (
     Trust,
 )
 from state.store import Store
-from state.tags import categories_of, tag_in
+
+R = TypeVar("R", bound=Record)
 
 OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
 OPEN_READ = 50
@@ -173,107 +174,92 @@ class Reports(Store):
     async def brief(self, tag: str, near: NearBand) -> BriefFacts:
         """Facts for the brief of an agent with an empty context. Raises NotFound: no such tag."""
         keys = self._keys
-        still_open: dict[str, Sequence[Arg]] = {
+        still_open: dict[str, Asked] = {
             status: self._listed(Sketch, keys.status(tag, status, "")[0], OPEN_READ)
             for status in OPEN_STATUSES
         }
         found = await self._lab.read(
             {
-                "now": ("TIME",),
-                "slots": slots(self._lab),
-                "tag": ("HGETALL", keys.tag(tag)),
-                "best": ("HGETALL", keys.best(tag)),
-                "strategy": ("HGETALL", keys("strategy", tag)),
-                "policy": ("HGET", keys("policy", tag), "values"),
-                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
-                "noise": main_spread(self._lab, tag),
-                "hypotheses": ("HGETALL", keys("hypotheses", tag)),
+                "now": clock(),
+                "slots": reads.slots(self._lab),
+                "tag": reads.tag(keys, tag),
+                "best": reads.best(keys, tag),
+                "strategy": reads.strategy(keys, tag),
+                "policy": reads.policy(keys, tag),
+                "crashes_in_a_row": reads.crashes_in_a_row(keys, tag),
+                "hypotheses": reads.models(Hypothesis, keys("hypotheses", tag)),
                 "results": self._listed(Sketch, keys("finished", tag), RESULTS_READ),
-                "selections": members(
-                    self._lab, keys("open_selections", tag), keys.selection(""), high="(inf", limit=-1
+                "noise": reads.main_noise(self._lab, tag),
+                "selections": reads.records(
+                    self._lab,
+                    Selection,
+                    keys("open_selections", tag),
+                    keys.selection(""),
+                    high="(inf",
+                    limit=-1,
                 ),
                 **still_open,
             }
         )
-        of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
-        best = Best.found(found["best"])
-        misses: list[Sketch] = []
-        trust: Trust | None = None
+        sketches = [e for status in still_open for e in found.pop(status)[::-1]]
+        best, noise, selections = found["best"], found.pop("noise"), found.pop("selections")
+        misses, trust = None, None
         if best is not None:
-            band = near(best.val_bpb, of_tag.direction, policy, spread_of(found["noise"]))
-            nearest, trust = await self._lab.pipeline(
-                [
-                    self._listed(Sketch, keys("near_misses", tag), NEAR_READ, band=band),
-                    ("HGET", keys.experiment(best.experiment_id), "trust"),
-                ]
+            band = near(best.val_bpb, found["tag"].direction, found["policy"], noise)
+            misses, trust = await self._lab.read(
+                self._listed(Sketch, keys("near_misses", tag), NEAR_READ, band=band),
+                loosely("HGET", keys.experiment(best.experiment_id), "trust"),
             )
-            misses = read_as(Sketch, nearest)
-        selections = [Selection.parse(stored) for stored in records(found["selections"]).values() if stored]
+        found["results"] = found["results"][::-1]
         return BriefFacts(
-            now=time_of(found["now"]),
-            slots=slots_of(found["slots"]),
-            tag=of_tag,
-            policy=policy,
-            best=best,
+            **found,
             best_trust=trust or None,
-            strategy=Strategy.parse(found["strategy"]),
-            crashes_in_a_row=int(found["crashes"] or 0),
-            still_open=[
-                e
-                for status in OPEN_STATUSES
-                for e in read_as(Sketch, found[status])[::-1]
-                if e.retest_of is None
-            ],
+            still_open=[e for e in sketches if e.retest_of is None],
             unused=[s for s in selections if s.experiment_id is None],
-            results=read_as(Sketch, found["results"])[::-1],
-            near=misses,
-            hypotheses=[Hypothesis.model_validate_json(text) for text in found["hypotheses"].values()],
+            near=misses or (),
         )
 
     async def summary(self, tag: str) -> SummaryFacts:
         """A tag's state on one page. Raises NotFound: no such tag."""
         keys = self._keys
         counted: tuple[Status, ...] = ("registered", "queued", "leased", "running")
+        counts: dict[str, Asked] = {status: ("ZCARD", keys.status(tag, status, "")[0]) for status in counted}
         found = await self._lab.read(
             {
-                "now": ("TIME",),
-                "tag": ("HGETALL", keys.tag(tag)),
-                "best": runs_of_best(self._lab, tag),
+                "now": clock(),
+                "tag": reads.tag(keys, tag),
+                "best": runs_of_best(self._lab, Experiment, tag),
                 "keeps": self._listed(Result, keys.status(tag, "keep", "")[0], KEEPS_READ),
-                "categories": ("HGETALL", keys("categories", tag)),
-                "strategy": ("HGETALL", keys("strategy", tag)),
-                "slots": slots(self._lab),
-                "noise": main_spread(self._lab, tag),
-                **{status: ("ZCARD", keys.status(tag, status, "")[0]) for status in counted},
+                "categories": reads.categories(keys, tag),
+                "strategy": reads.strategy(keys, tag),
+                "slots": reads.slots(self._lab),
+                "noise": reads.main_noise(self._lab, tag),
+                **counts,
             }
         )
-        return SummaryFacts(
-            now=time_of(found["now"]),
-            tag=tag_in(found["tag"], tag),
-            best=runs_of(found["best"]) if found["best"] else None,
-            in_progress={status: int(found[status]) for status in counted},
-            keeps=read_as(Result, found["keeps"])[::-1],
-            categories=categories_of(found["categories"]),
-            strategy=Strategy.parse(found["strategy"]),
-            slots=slots_of(found["slots"]),
-            noise=spread_of(found["noise"]),
-        )
+        in_progress: dict[Status, int] = {status: found.pop(status) for status in counted}
+        found["keeps"] = found["keeps"][::-1]
+        return SummaryFacts(**found, in_progress=in_progress)
 
     async def night(self, tag: str) -> NightFacts:
         """Outcomes of a tag's experiments, in a few lists. Raises NotFound: no such tag."""
         keys = self._keys
         failed: tuple[Status, ...] = ("crash", "timeout", "invalid")
+        failures: dict[str, Asked] = {
+            status: self._listed(FailureRecord, keys.status(tag, status, "")[0], FAILURES_READ)
+            for status in failed
+        }
         found = await self._lab.read(
             {
-                "tag": ("HGETALL", keys.tag(tag)),
-                "policy": ("HGET", keys("policy", tag), "values"),
-                "best": runs_of_best(self._lab, tag),
-                "best_of": ("HGETALL", keys.best(tag)),
+                "tag": reads.tag(keys, tag),
+                "policy": reads.policy(keys, tag),
+                "best": runs_of_best(self._lab, Experiment, tag),
+                "best_of": reads.best(keys, tag),
                 "ran_again": ("ZRANGE", keys("retests", tag), 0, -1),
                 "keeps": self._listed(KeepRecord, keys.status(tag, "keep", "")[0], KEEPS_READ),
                 "recent": self._listed(Result, keys("finished", tag), RECENT_READ),
-                "noise": main_spread(self._lab, tag),
-                "demoted": members(
+                "noise": reads.main_noise(self._lab, tag),
+                "demoted": reads.members(
                     self._lab,
                     keys.status(tag, "discard", "")[0],
                     limit=KEEPS_READ,
@@ -281,42 +267,25 @@ class Reports(Store):
                     fields=("trust",),
                     holding="demoted",
                 ),
-                "categories": ("HGETALL", keys("categories", tag)),
-                "limits": ("HVALS", keys("agent_limits", tag)),
-                "certificates": ("HVALS", keys("certificates", tag)),
-                "distillations": ("HVALS", keys("distillations")),
-                "transfers": ("HVALS", keys("transfers")),
-                **{
-                    status: self._listed(FailureRecord, keys.status(tag, status, "")[0], FAILURES_READ)
-                    for status in failed
-                },
+                "categories": reads.categories(keys, tag),
+                "limits": reads.models(AgentLimit, keys("agent_limits", tag)),
+                "certificates": reads.models(Certificate, keys("certificates", tag)),
+                "distillations": reads.models(Distillation, keys("distillations")),
+                "transfers": reads.models(Transfer, keys("transfers")),
+                **failures,
             }
         )
-        of_tag = tag_in(found["tag"], tag)
-        best = runs_of(found["best"]) if found["best"] else None
-        best_of = Best.found(found["best_of"])
-        keeps, demoted = read_as(KeepRecord, found["keeps"]), values(found["demoted"])
-        tested = {int(number) for number in _numbers(tag, [*demoted, *found["ran_again"]])}
+        best, demoted = found.pop("best_of"), found.pop("demoted")
+        numbers = {int(number) for number in _numbers(tag, [*demoted, *found.pop("ran_again")])}
+        found |= {
+            name: [one for one in found[name] if one.tag == tag] for name in ("distillations", "transfers")
+        }
         return NightFacts(
-            tag=of_tag,
-            best=best,
-            keeps=keeps,
+            failures=[e for status in failed for e in found.pop(status)],
+            **found,
             demoted=len(demoted),
-            failures=[e for status in failed for e in read_as(FailureRecord, found[status])],
-            recent=read_as(Result, found["recent"]),
-            policy=read_policy(found["policy"]),
-            noise=spread_of(found["noise"]),
-            seeds=best_of.seeds if best_of else Seeds(),
-            tested=sorted(tested | {keep.number for keep in keeps}),
-            categories=categories_of(found["categories"]),
-            limits=[AgentLimit.model_validate_json(text) for text in found["limits"]],
-            certificates=[Certificate.model_validate_json(text) for text in found["certificates"]],
-            distillations=[
-                one for one in map(Distillation.model_validate_json, found["distillations"]) if one.tag == tag
-            ],
-            transfers=[
-                one for one in map(Transfer.model_validate_json, found["transfers"]) if one.tag == tag
-            ],
+            seeds=best.seeds if best else Seeds(),
+            tested=sorted(numbers | {keep.number for keep in found["keeps"]}),
         )
 
     async def nearest(self, facts: NightFacts, near: NearBand) -> list[Sketch]:
@@ -326,32 +295,23 @@ class Reports(Store):
             return []
         band = near(value, facts.tag.direction, facts.policy, facts.noise)
         index = self._keys("near_misses", facts.tag.name)
-        [answer] = await self._lab.pipeline([self._listed(Sketch, index, NEAR_READ, band=band)])
-        return read_as(Sketch, answer)
+        return await self._lab.one(self._listed(Sketch, index, NEAR_READ, band=band))
 
     async def version(self, tag: str) -> tuple[Tag, Version]:
         """A tag, with what changes once a run of it ends or is judged anew. Raises NotFound: no such tag."""
         keys = self._keys
-        stored, best = await self._lab.pipeline(
-            [("HGETALL", keys.tag(tag)), ("HGET", keys.best(tag), "version")]
+        of_tag, best = await self._lab.read(
+            reads.tag(keys, tag), reads.number("HGET", keys.best(tag), "version")
         )
-        of_tag = tag_in(stored, tag)
         counted = (of_tag.finishes, of_tag.retracted, of_tag.kept, of_tag.claimed, of_tag.training_seconds)
-        return of_tag, (of_tag.created_at, *counted, int(best or 0))
+        return of_tag, (of_tag.created_at, *counted, best)
 
     async def results(self, tag: Tag, most: int) -> list[Result]:
         """The newest results of a tag in finish order, read in small steps."""
-        index = self._keys("finished", tag.name)
         found: dict[str, Result] = {}
-        pages = await self._lab.pipeline(
-            [
-                self._listed(Result, index, min(AT_ONCE, most - begin), offset=begin)
-                for begin in range(0, most, AT_ONCE)
-            ]
-        )
-        for page in pages:
+        for page in await self._lab.read(*self._finished(Result, tag.name, most)):
             # one that finishes meanwhile moves the others on: then one is read twice
-            found |= {e.experiment_id: e for e in read_as(Result, page)}
+            found |= {e.experiment_id: e for e in rows_as(Result, page)}
             await asyncio.sleep(0)
         return list(found.values())[::-1]
 
@@ -361,35 +321,32 @@ class Reports(Store):
         """A page of a tag's experiments below `before`, or these of it. Raises NotFound: no such tag."""
         if ids is None:
             high = "+inf" if before is None else f"({before}"
-            reads = [
+            asked = [
                 self._rows(tag, kind, min(AT_ONCE, limit - begin), begin, high)
                 for begin in range(0, limit, AT_ONCE)
             ]
         else:
-            reads = [self._rows(tag, kind, 1, 0, number, number) for number in _numbers(tag, ids)]
-        of_tag, policy, total, noise, *pages = await self._lab.pipeline(
-            [
-                ("HGETALL", self._keys.tag(tag)),
-                ("HGET", self._keys("policy", tag), "values"),
-                ("ZCARD", self._keys("lineage", tag)),
-                main_spread(self._lab, tag),
-                *reads,
-            ]
+            asked = [self._rows(tag, kind, 1, 0, number, number) for number in _numbers(tag, ids)]
+        of_tag, policy, total, noise, *pages = await self._lab.read(
+            reads.tag(self._keys, tag),
+            reads.policy(self._keys, tag),
+            reads.number("ZCARD", self._keys("lineage", tag)),
+            reads.main_noise(self._lab, tag),
+            *asked,
         )
         rows: list[RunRow] = []
         for page in pages:
             # a run that came between two pages pushes the last one of the first into the second
             last = rows[-1].number if rows and ids is None else math.inf
-            rows += [row for row in read_as(kind, page) if row.number < last]
+            rows += [row for row in rows_as(kind, page) if row.number < last]
             await asyncio.sleep(0)
-        found = tag_in(of_tag, tag)
-        by_delta = read_policy(policy).compare_by == "delta"
-        return RunRows(found, rows, int(total), spread_of(noise), by_delta)
+        return RunRows(of_tag, rows, total, noise, by_delta=policy.compare_by == "delta")
 
     def _rows(
         self, tag: str, kind: type[RunRow], limit: int, offset: int, high: str, low: str = "-inf"
-    ) -> Sequence[Arg]:
-        return members(
+    ) -> Read[dict[str, Any]]:
+        """Rows for `rows_as`: each page is parsed by itself."""
+        return reads.members(
             self._lab,
             self._keys("lineage", tag),
             limit=limit,
@@ -397,7 +354,7 @@ class Reports(Store):
             low=low,
             high=high,
             newest=True,
-            fields=kind,
+            fields=fields_in(kind),
             texts=("hypothesis", "description", "error_kind"),
             most_bytes=ROW_BYTES,
         )
@@ -405,77 +362,74 @@ class Reports(Store):
     async def of_agents(self, tag: str, most: int) -> AgentFacts:
         """The newest finished runs of a tag, its open runs, claims and keeps. Raises NotFound: no such tag."""
         keys = self._keys
-        of_tag, keeps, discards, *pages = await self._lab.pipeline(
-            [
-                ("HGETALL", keys.tag(tag)),
-                self._listed(ComparedRun, keys.status(tag, "keep", "")[0], KEEPS_READ),
-                members(
-                    self._lab,
-                    keys.status(tag, "discard", "")[0],
-                    limit=KEEPS_READ,
-                    newest=True,
-                    fields=("claimed", *fields_in(AgentRun)),
-                    holding="true",
-                ),
-                *(self._listed(AgentRun, keys.status(tag, s, "")[0], AT_ONCE) for s in OPEN_STATUSES),
-                *(
-                    self._listed(AgentRun, keys("finished", tag), min(AT_ONCE, most - n), offset=n)
-                    for n in range(0, most, AT_ONCE)
-                ),
-            ]
+        of_tag, keeps, discards, *pages = await self._lab.read(
+            reads.tag(keys, tag),
+            self._listed(ComparedRun, keys.status(tag, "keep", "")[0], KEEPS_READ),
+            reads.members(
+                self._lab,
+                keys.status(tag, "discard", "")[0],
+                limit=KEEPS_READ,
+                newest=True,
+                fields=("claimed", *fields_in(AgentRun)),
+                holding="true",
+            ),
+            *(self._listed(AgentRun, keys.status(tag, s, "")[0], AT_ONCE) for s in OPEN_STATUSES),
+            *self._finished(AgentRun, tag, most),
         )
-        parts: list[list[AgentRun]] = []
-        for page in pages:
-            parts.append(read_as(AgentRun, page))
+        still_open, finished = pages[: len(OPEN_STATUSES)], list[AgentRun]()
+        for page in pages[len(OPEN_STATUSES) :]:
+            finished += rows_as(AgentRun, page)
             await asyncio.sleep(0)
-        claims = (row_as(AgentRun, row[1:]) for row in values(discards).values())
         return AgentFacts(
-            tag=tag_in(of_tag, tag),
-            finished=[run for part in parts[len(OPEN_STATUSES) :] for run in part],
-            still_open=[run for part in parts[: len(OPEN_STATUSES)] for run in part],
-            discards=[run for run in claims if run is not None],
-            keeps=read_as(ComparedRun, keeps),
+            tag=of_tag,
+            finished=finished,
+            still_open=[run for part in still_open for run in part],
+            discards=rows_as(AgentRun, {name: row[1:] for name, row in discards.items()}),
+            keeps=keeps,
         )
 
     async def tags(self, offset: int, limit: int) -> tuple[list[TagWithBest], int]:
         """A page of tags with their bests, newest first, and the number of all."""
         keys = self._keys
-        stored, total = await self._lab.pipeline(
-            [
-                members(self._lab, keys("tags"), keys.tag(""), offset=offset, limit=limit, newest=True),
-                ("ZCARD", keys("tags")),
-            ]
+        found, total = await self._lab.read(
+            reads.records(
+                self._lab, Tag, keys("tags"), keys.tag(""), offset=offset, limit=limit, newest=True
+            ),
+            reads.number("ZCARD", keys("tags")),
         )
-        found = [Tag.parse(fields) for fields in records(stored).values() if fields]
-        fields = fields_in(OneRun)
-        stored = await self._lab.pipeline(
-            [
-                *(("HGETALL", keys.best(tag.name)) for tag in found),
-                *(runs_of_best(self._lab, tag.name, fields) for tag in found),
-                *(main_spread(self._lab, tag.name) for tag in found),
-                *(("HGET", keys("policy", tag.name), "values") for tag in found),
-            ]
-        )
-        of_each = zip(*(stored[nth * len(found) : (nth + 1) * len(found)] for nth in range(4)), strict=True)
-        return [
-            TagWithBest(tag, Best.found(best), measured_runs_of(runs), spread_of(noise), read_policy(policy))
-            for tag, (best, runs, noise, policy) in zip(found, of_each, strict=True)
-        ], int(total)
+        of_each: list[tuple[Read[Any], ...]] = [
+            (
+                reads.best(keys, tag.name),
+                runs_of_best(self._lab, OneRun, tag.name),
+                reads.main_noise(self._lab, tag.name),
+                reads.policy(keys, tag.name),
+            )
+            for tag in found
+        ]
+        of_all = iter(await self._lab.read(*chain.from_iterable(of_each)))
+        return [TagWithBest(tag, *islice(of_all, 4)) for tag in found], total
 
     def _listed(
         self,
-        kind: type[Record],
+        kind: type[R],
         index: str,
         most: int,
         *,
-        offset: int = 0,
         band: tuple[float, float] | None = None,
-    ) -> Sequence[Arg]:
-        """A command for `read_as`: the newest of an index, or those with the lowest scores within a band."""
+    ) -> Read[list[R]]:
+        """The newest of an index, or those with the lowest scores within a band."""
         low, high = band or ("-inf", "+inf")
-        return members(
-            self._lab, index, low=low, high=high, offset=offset, limit=most, newest=band is None, fields=kind
-        )
+        return reads.rows(self._lab, kind, index, low=low, high=high, limit=most, newest=band is None)
+
+    def _finished(self, kind: type[Record], tag: str, most: int) -> list[Read[dict[str, Any]]]:
+        """The newest finished runs of a tag, in pages for `rows_as`: each is parsed by itself."""
+        index, fields = self._keys("finished", tag), fields_in(kind)
+        return [
+            reads.members(
+                self._lab, index, limit=min(AT_ONCE, most - n), offset=n, newest=True, fields=fields
+            )
+            for n in range(0, most, AT_ONCE)
+        ]
 
 
 def _numbers(tag: str, ids: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from state.change import NOW, Asked, Change, clock, exists, get, hgetall, hmget
 from state.client import Lab
 from state.events import Event
 from state.records import Record, stamp
+from state.store import Store
 from state.stream import Subscription, follows
 
 Became = Literal["fired", "waits", "overlaps"]
@@ -63,11 +64,8 @@ class ScheduleState(NamedTuple):
         return self.unread + (self.firings.waiting is not None)
 
 
-class Schedules:
+class Schedules(Store):
     """The firings of every function that the clock fires."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
     def subscription(self, function: str, consumer: str) -> FiringSubscription:
         """The firings that wait for this function."""

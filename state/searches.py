@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from state.change import Change, hgetall
-from state.client import Lab, time_of
+from state import reads
+from state.change import Change, Read, clock, hgetall, loosely
+from state.client import Lab
 from state.experiments import NearBand
-from state.experiments.reading import ends_of, newest_ends
-from state.experiments.walking import ancestors, ancestry
-from state.facts import BranchGround, SearchFacts, TagGround
-from state.indexes import fields_in, members, read_as, row_as, values
-from state.moves import Arg
-from state.noise import main_spread, spread_of
-from state.policy import read_policy
-from state.records import Best, Mention, Selection, Sketch, Strategy, Tag
+from state.experiments.reading import ends, near_count
+from state.facts import SearchFacts
+from state.reads import fields_in, row_as
+from state.records import Best, Mention, Selection, Sketch, Strategy
 from state.refusals import no_selection, other_tag
 from state.store import Store
-from state.tags import categories_of, replaced, tag_in
+from state.tags import replaced
 
 RECENT_READ = 10
 NEAR_READ = 50
@@ -35,20 +31,6 @@ LeastTried = Callable[[Mapping[str, tuple[int, int]]], str]
 Adapted = Callable[[SearchFacts], Strategy | None]
 """The next strategy, or None where none is due."""
 
-Commands = dict[str, Sequence[Arg] | None]
-"""Commands by name, for `Lab.read`."""
-Found = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Results of the first round trip."""
-
-    tag: Tag
-    best: Best | None
-    band: tuple[float, float]
-    """The scores of near misses."""
-
 
 class Searches(Store):
     """Reads across all records of a tag's search."""
@@ -61,176 +43,107 @@ class Searches(Store):
         Raises:
             NotFound: no such tag, or no such selection. Invalid: the selection is another tag's.
         """
-        lab, keys, parents = self._lab, self._keys, self._parents
-        reads = _BranchReads(lab, tag, selection_id) if selection_id else _TagReads(lab, tag)
+        lab, keys = self._lab, self._keys
+        selected = loosely("HGETALL", keys.selection(selection_id or "none")).to(Selection.found)
+        roots = reads.members(
+            lab, keys("traces", tag), keys.trace(""), limit=BESIDE_READ, newest=True, fields=("root",)
+        )
+        recent = reads.rows(lab, Sketch, keys("finished", tag), limit=RECENT_READ, newest=True)
 
         async def decide(change: Change) -> SearchFacts:
             found = await change.read(
                 {
-                    "now": ("TIME",),
-                    "tag": ("HGETALL", keys.tag(tag)),
-                    "policy": ("HGET", keys("policy", tag), "values"),
-                    "strategy": hgetall(keys("strategy", tag)),
-                    "best": ("HGETALL", keys.best(tag)),
-                    "categories": ("HGETALL", keys("categories", tag)),
-                    "crashes": ("HGET", keys("crashes", tag), "consecutive"),
-                    "noise": main_spread(lab, tag),
-                    **reads.first(),
+                    "now": clock(),
+                    "tag": reads.tag(keys, tag),
+                    "policy": reads.policy(keys, tag),
+                    "strategy": hgetall(keys("strategy", tag)).to(Strategy.parse),
+                    "best": reads.best(keys, tag),
+                    "categories": reads.categories(keys, tag),
+                    "crashes_in_a_row": reads.crashes_in_a_row(keys, tag),
+                    "noise": reads.main_noise(lab, tag),
+                    "chosen": selected if selection_id else None,
+                    "roots": roots if selection_id else None,
+                    "recent": None if selection_id else recent,
                 }
             )
-            of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
-            strategy, best = Strategy.parse(found["strategy"]), Best.found(found["best"])
-            noise = spread_of(found["noise"])
-            band = near(best.val_bpb, of_tag.direction, policy, noise) if best else (0.0, 0.0)
-            categories = categories_of(found["categories"])
-            least = least_tried(categories)
+            now, branches, recent_ones = (found.pop(name) for name in ("now", "roots", "recent"))
+            best, chosen = found["best"], found["chosen"]
+            of_tag, policy, strategy = found["tag"], found["policy"], found["strategy"]
+            if selection_id and chosen is None:
+                raise no_selection(selection_id)
+            if chosen and chosen.tag != tag:
+                raise other_tag(chosen)
+            low, high = band = (
+                near(best.val_bpb, of_tag.direction, policy, found["noise"]) if best else (0.0, 0.0)
+            )
+            least = least_tried(found["categories"])
             is_old = strategy.decided_at < of_tag.finishes
-            needs_ends = is_old or policy.adapt.rule == "yields"
             may_combine = is_old or strategy.mode == "combine"
-            found |= await change.read(
+            base_id = chosen.base_experiment_id if chosen else best.experiment_id if best else None
+            merging = (chosen.combines or chosen.parent_ids) if chosen and chosen.kind == "merge" else ()
+            beside = _beside(chosen, best, branches) if chosen else None
+            misses = reads.rows(lab, Mention, keys("near_misses", tag), limit=NEAR_READ, low=low, high=high)
+            more = await change.read(
                 {
-                    "ends": newest_ends(lab, tag, policy.adapt.ends_read) if needs_ends else None,
-                    "near_count": ("ZCOUNT", keys("near_misses", tag), *map(repr, band)) if best else None,
-                    "combinations": parents(keys("category", tag, "combination")) if may_combine else None,
-                    "newest": parents(keys("lineage", tag)) if may_combine else None,
-                    "tries": members(
-                        lab, keys("category", tag, least), limit=TRIES_READ, newest=True, fields=Sketch
+                    "ends": ends(lab, tag, policy.adapt.ends_read)
+                    if is_old or policy.adapt.rule == "yields"
+                    else None,
+                    "near_count": near_count(keys, tag, band) if best else None,
+                    "combinations": _parents(lab, keys("category", tag, "combination"))
+                    if may_combine
+                    else None,
+                    "newest": _parents(lab, keys("lineage", tag)) if may_combine else None,
+                    "tries": reads.rows(
+                        lab, Sketch, keys("category", tag, least), limit=TRIES_READ, newest=True
                     ),
-                    **reads.second(_Seen(of_tag, best, band), found),
+                    "base": _sketch(lab, base_id) if base_id else None,
+                    "near": misses if best and not chosen else None,
+                    "ancestors": reads.above(lab, chosen.parent_ids, ANCESTORS_READ) if chosen else None,
+                    **{name: _sketch(lab, name) for name in (*merging, *(beside or ()))},
                 }
             )
+
+            def sketches(names: Sequence[str]) -> list[Sketch]:
+                return [more[name] for name in names if more[name] is not None]
+
             facts = SearchFacts(
-                tag=of_tag,
-                policy=policy,
-                strategy=strategy,
-                noise=noise,
-                ends=ends_of(found["ends"]) if needs_ends else (),
-                near_count=int(found["near_count"] or 0),
-                categories=categories,
-                crashes_in_a_row=int(found["crashes"] or 0),
+                **found,
+                ends=more["ends"] or (),
+                near_count=more["near_count"] or 0,
                 least_tried=least,
-                tries=[e for e in read_as(Sketch, found["tries"])[::-1] if e.retest_of is None],
-                combined=[*_several(found["combinations"]), *_several(found["newest"])],
-                ground=reads.ground(best, found),
+                tries=[e for e in more["tries"][::-1] if e.retest_of is None],
+                combined=[*(more["combinations"] or ()), *(more["newest"] or ())],
+                base=more["base"],
+                near=more["near"] or (),
+                recent=(recent_ones or [])[::-1],
+                ancestors=reads.ancestry(more["ancestors"][0]) if chosen else {},
+                merging=sketches(merging),
+                beside=None if beside is None else sketches(beside),
             )
-            after = replaced(change, tag, strategy, adapted(facts), time_of(found["now"]))
-            return replace(facts, strategy=after)
+            return replace(facts, strategy=replaced(change, tag, strategy, adapted(facts), now))
 
         return await self._lab.change(decide)
 
-    def _parents(self, index: str) -> Sequence[Arg]:
-        """A command for `_several`: a list without a comma names one parent, or none."""
-        return members(
-            self._lab, index, limit=COMBINED_READ, newest=True, fields=("parent_ids",), holding=","
-        )
 
-
-class _TagReads:
-    """Reads the facts for the next idea of a tag."""
-
-    def __init__(self, lab: Lab, tag: str) -> None:
-        self._lab, self._tag = lab, tag
-
-    def first(self) -> Commands:
-        lab, keys = self._lab, self._lab.keys
-        recent = keys("finished", self._tag)
-        return {"recent": members(lab, recent, limit=RECENT_READ, newest=True, fields=Sketch)}
-
-    def second(self, seen: _Seen, found: Found) -> Commands:
-        if seen.best is None:
-            return {"base": None, "near": None}
-        lab, keys, (low, high) = self._lab, self._lab.keys, seen.band
-        return {
-            "base": _sketched(lab, seen.best.experiment_id),
-            "near": members(
-                lab, keys("near_misses", self._tag), limit=NEAR_READ, low=low, high=high, fields=Mention
-            ),
-        }
-
-    def ground(self, best: Best | None, found: Found) -> TagGround:
-        return TagGround(
-            best=best,
-            base=row_as(Sketch, found["base"]) if best else None,
-            near=read_as(Mention, found["near"] or ()),
-            recent=read_as(Sketch, found["recent"])[::-1],
-        )
-
-
-class _BranchReads:
-    """Reads the facts for the next idea of a branch."""
-
-    def __init__(self, lab: Lab, tag: str, selection_id: str) -> None:
-        self._lab, self._tag, self._selection_id = lab, tag, selection_id
-
-    def first(self) -> Commands:
-        lab, keys = self._lab, self._lab.keys
-        return {
-            "chosen": ("HGETALL", keys.selection(self._selection_id)),
-            "branches": members(
-                lab,
-                keys("traces", self._tag),
-                keys.trace(""),
-                limit=BESIDE_READ,
-                newest=True,
-                fields=("root",),
-            ),
-        }
-
-    def second(self, seen: _Seen, found: Found) -> Commands:
-        if not found["chosen"]:
-            raise no_selection(self._selection_id)
-        chosen = Selection.parse(found["chosen"])
-        if chosen.tag != self._tag:
-            raise other_tag(chosen)
-        named = [
-            *_merging(chosen),
-            *(_beside(chosen, seen.best, found) or ()),
-            chosen.base_experiment_id or "",
-        ]
-        return {
-            "ancestors": ancestors(self._lab, chosen.parent_ids, ANCESTORS_READ)
-            if chosen.parent_ids
-            else None,
-            **{f"sketch of {name}": _sketched(self._lab, name) for name in named},
-        }
-
-    def ground(self, best: Best | None, found: Found) -> BranchGround:
-        chosen = Selection.parse(found["chosen"])
-
-        def sketches(names: Sequence[str]) -> list[Sketch]:
-            rows = [row_as(Sketch, found[f"sketch of {name}"]) for name in names]
-            return [sketch for sketch in rows if sketch is not None]
-
-        beside = _beside(chosen, best, found)
-        return BranchGround(
-            chosen=chosen,
-            ancestors=ancestry(found["ancestors"])[0] if chosen.parent_ids else {},
-            base=next(iter(sketches([chosen.base_experiment_id or ""])), None),
-            merging=sketches(_merging(chosen)),
-            beside=None if beside is None else sketches(beside),
-        )
-
-
-def _merging(chosen: Selection) -> Sequence[str]:
-    """The parts of a merge."""
-    return (chosen.combines or chosen.parent_ids) if chosen.kind == "merge" else ()
-
-
-def _beside(chosen: Selection, best: Best | None, found: Found) -> Sequence[str] | None:
+def _beside(
+    chosen: Selection, best: Best | None, roots: Mapping[str, Sequence[str | None]]
+) -> Sequence[str] | None:
     """First experiments of other branches, the oldest first; None if they do not matter.
 
     The tag's first root is its baseline, unless it has one from before it had branches.
     """
     if chosen.kind != "new_root" or (chosen.select_seq == 1 and best is None):
         return None
-    return [root for (root,) in values(found["branches"]).values() if root][::-1]
+    return [root for (root,) in roots.values() if root][::-1]
 
 
-def _sketched(lab: Lab, experiment_id: str) -> Sequence[Arg]:
-    """A command for `row_as`."""
-    return ("HMGET", lab.keys.experiment(experiment_id), *fields_in(Sketch))
+def _sketch(lab: Lab, experiment_id: str) -> Read[Sketch | None]:
+    return loosely("HMGET", lab.keys.experiment(experiment_id), *fields_in(Sketch)).to(
+        lambda row: row_as(Sketch, row)
+    )
 
 
-def _several(answer: Sequence[Any] | None) -> list[list[str]]:
-    """The parents of experiments that have more than one."""
-    return [json.loads(parents) for (parents,) in values(answer or ()).values() if parents]
+def _parents(lab: Lab, index: str) -> Read[list[list[str]]]:
+    """The parents of experiments that have more than one: a list without a comma names one parent, or none."""
+    several = reads.members(lab, index, limit=COMBINED_READ, newest=True, fields=("parent_ids",), holding=",")
+    return several.to(lambda found: [json.loads(parents) for (parents,) in found.values() if parents])

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from state.budgets import Books, books_of
-from state.change import Change
+from state.change import Change, loosely
 from state.client import Lab
 from state.derived import COUNTED, Derived
 from state.experiments import PAGE_BYTES, Experiments, Window
@@ -98,33 +98,20 @@ class Snapshots:
             found |= dict(zip(page, stored, strict=True))
         return found
 
-    async def ranks(self, tag: str) -> dict[float, frozenset[str]]:
-        """The runs that are ranked at each bucket, of every GPU class."""
+    async def ranked(
+        self, tag: str
+    ) -> tuple[dict[float, frozenset[str]], frozenset[str], dict[float, float]]:
+        """Runs that are ranked at each bucket; those of them that ended with a value; runs in each trend."""
         keys = self._lab.keys
         classes = (await self._lab.hash(keys("rank_classes", tag))).values()
-        pools = [
-            (bucket, ranks_at(keys, tag, gpu_class, bucket)) for gpu_class in classes for bucket in BUCKETS
-        ]
-        members = await self._lab.pipeline([("ZRANGE", pool, 0, -1) for _, pool in pools]) if pools else []
-        found: dict[float, frozenset[str]] = dict.fromkeys(BUCKETS, frozenset())
-        for (bucket, _), ids in zip(pools, members, strict=True):
-            found[bucket] |= frozenset(ids)
-        return found
-
-    async def ends(self, tag: str) -> frozenset[str]:
-        """The runs that were ranked and ended with a value, of every GPU class."""
-        keys = self._lab.keys
-        classes = (await self._lab.hash(keys("rank_classes", tag))).values()
-        places = [ends_at(keys, tag, name) for name in classes]
-        members = await self._lab.pipeline([("ZRANGE", place, 0, -1) for place in places]) if places else []
-        return frozenset(i for ids in members for i in ids)
-
-    async def told(self, tag: str) -> dict[float, float]:
-        """Number of runs in the trends at each bucket, over all GPU classes."""
-        keys = self._lab.keys
-        classes = (await self._lab.hash(keys("rank_classes", tag))).values()
-        found = [await self._lab.hash(trends_at(keys, tag, name)) for name in classes]
-        return {bucket: sum(float(sums.get(f"{bucket!r}:runs", 0)) for sums in found) for bucket in BUCKETS}
+        ranks = {
+            bucket: await self._members_of([ranks_at(keys, tag, name, bucket) for name in classes])
+            for bucket in BUCKETS
+        }
+        ends = await self._members_of([ends_at(keys, tag, name) for name in classes])
+        trends = await self._lab.hashes([trends_at(keys, tag, name) for name in classes])
+        told = {b: sum(float(sums.get(f"{b!r}:runs", 0)) for sums in trends) for b in BUCKETS}
+        return ranks, ends, told
 
     async def _scores(self, key: str) -> dict[str, float]:
         rows = await self._lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
@@ -167,8 +154,7 @@ class Snapshots:
 
     async def members(self, index: str) -> frozenset[str]:
         """Members of an index of the lab: idle_gpus, leases, starting, open or paused."""
-        ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys(index), 0, -1)
-        return frozenset(ids)
+        return await self._members_of([self._lab.keys(index)])
 
     async def owned_gpus(self) -> dict[tuple[str, bool], int]:
         """Number of GPUs of each owner; True: registered as an agent, for itself."""
@@ -189,7 +175,7 @@ class Snapshots:
         return await self._members_of([key async for key in self._lab.scan("parked:*")])
 
     async def _members_of(self, indexes: Sequence[str]) -> frozenset[str]:
-        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in indexes])
+        members = await self._lab.read(*(loosely("ZRANGE", key, 0, -1) for key in indexes))
         return frozenset(i for group in members for i in group)
 
     async def books(self, experiments: Sequence[Experiment]) -> Books:
@@ -204,8 +190,7 @@ class Snapshots:
     async def open_experiments(self, tags: Iterable[str], also: Iterable[str]) -> dict[str, Experiment]:
         """Experiments that are open in these tags, and the named ones."""
         keys = [self._lab.keys.status(tag, status, "")[0] for tag in tags for status in sorted(OPEN)]
-        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in keys])
-        ids = {i for group in members for i in group} | set(also)
+        ids = await self._members_of(keys) | set(also)
         return {e.experiment_id: e for e in await self._experiments.many(sorted(ids))}
 
     async def finishes(self) -> dict[str, Counter[str]] | None:

@@ -12,11 +12,12 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from state.change import NOW, Change, clock, entry, loosely, zscore
+from state.change import NOW, Change, Read, clock, entry, loosely, zscore
 from state.client import Lab
 from state.errors import NightjarError
 from state.events import UNREADABLE, Event
-from state.moves import Arg, GivenArgs
+from state.moves import GivenArgs
+from state.records import Record
 from state.store import Store
 
 UNSERVED_S = 7 * 86400.0
@@ -58,8 +59,7 @@ class Pending:
     deliveries: int
 
 
-@dataclass(frozen=True)
-class DeadLetter:
+class DeadLetter(Record):
     """An event whose handler failed too often."""
 
     id: str
@@ -68,18 +68,6 @@ class DeadLetter:
     deliveries: int
     time: str
     event: dict[str, Any]
-
-    @classmethod
-    def parse(cls, entry_id: str, fields: Mapping[str, str]) -> DeadLetter:
-        """From an entry of the dead-letter stream."""
-        return cls(
-            id=entry_id,
-            binding=fields["binding"],
-            error=fields["error"],
-            deliveries=int(fields["deliveries"]),
-            time=fields["time"],
-            event=json.loads(fields["event"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -371,7 +359,7 @@ class Stream(Store):
         """Dead letters, oldest first."""
         begin = f"({after}" if after else "-"
         rows = await self._lab.command("XRANGE", self._lab.keys("dead_letters"), begin, "+", "COUNT", count)
-        return [DeadLetter.parse(entry_id, fields) for entry_id, fields in rows]
+        return [DeadLetter.parse({**fields, "id": entry_id}) for entry_id, fields in rows]
 
     async def dead_count(self) -> int:
         """The number of dead letters."""
@@ -382,7 +370,7 @@ class Stream(Store):
         if entry_id is not None:
             key = self._lab.keys("dead_letters")
             rows = await self._lab.command("XRANGE", key, entry_id, entry_id)
-            return [DeadLetter.parse(i, fields) for i, fields in rows]
+            return [DeadLetter.parse({**fields, "id": i}) for i, fields in rows]
         found: list[DeadLetter] = []
         while page := await self.dead(found[-1].id if found else None, 500):
             found += page
@@ -519,26 +507,25 @@ class Stream(Store):
 
     async def lags(self) -> dict[str, Any]:
         """Length of the stream; per binding the undelivered and unacknowledged events, and the age of the oldest."""
-        return lags_of((await self._lab.pipeline([reading_lags(self._lab)]))[0])
+        return await self._lab.one(lags(self._lab))
 
 
-def reading_lags(lab: Lab) -> Sequence[Arg]:
-    """`Stream.lags` as a command of a pipeline, for `lags_of`."""
-    return lab.reading("read_lags")
+def lags(lab: Lab) -> Read[dict[str, Any]]:
+    """As `Stream.lags`."""
 
-
-def lags_of(answer: Sequence[Any]) -> dict[str, Any]:
-    """The answer of `reading_lags` as a dict."""
-    now, length, dead, *groups = answer
-    bindings = {
-        str(name): {
-            "undelivered": None if undelivered < 0 else undelivered,
-            "unacknowledged": unacknowledged,
-            "oldest_s": round(max(0.0, float(now) - _parts(oldest)[0] / 1000), 1) if oldest else None,
+    def meaning(answer: Sequence[Any]) -> dict[str, Any]:
+        now, length, dead, *groups = answer
+        bindings = {
+            str(name): {
+                "undelivered": None if undelivered < 0 else undelivered,
+                "unacknowledged": unacknowledged,
+                "oldest_s": round(max(0.0, float(now) - _parts(oldest)[0] / 1000), 1) if oldest else None,
+            }
+            for name, undelivered, unacknowledged, oldest in groups
         }
-        for name, undelivered, unacknowledged, oldest in groups
-    }
-    return {"length": length, "dead_letters": dead, "bindings": bindings}
+        return {"length": length, "dead_letters": dead, "bindings": bindings}
+
+    return loosely(*lab.reading("read_lags")).to(meaning)
 
 
 def follows(one: str, other: str) -> bool:

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from state import best_config
-from state.change import NOW, Asked, Change, get, hgetall, hmget, size, zscore
-from state.client import Lab, time_of
-from state.dimensions import dimensions_in
+from state import reads
+from state.change import NOW, Asked, Change, Read, Reader, clock, get, hgetall, hmget, size, zscore
+from state.client import Lab
+from state.dimensions import dimensions_of
 from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
-from state.indexes import fields_in, members, read_as, records, values
 from state.minting import check_free, issue, issuing, rotate, rotating
-from state.moves import Arg
 from state.policy import BUCKETS, FIFTHS, read_policy
-from state.records import Best, Experiment, HeardWorker, Leader, SwarmWorker, flatten
+from state.reads import fields_in, row_as
+from state.records import Experiment, HeardWorker, Leader, SwarmWorker, flatten
 from state.store import Store
 from state.swarm_facts import (
     ActiveRun,
-    BucketPool,
     NextFacts,
     Observed,
     RefillFacts,
     Replenishing,
     SwarmFacts,
 )
-from state.tags import tag_in
 from state.token_values import Proof, Token
 
-ACTIVE_S = 600.0
-"""A worker counts as active so many seconds after it was last heard of."""
 LOOKED_AT = 32
 """A worker's config is drawn from so many that wait first: workers that ask at once rarely collide."""
 REMEMBERED = 10_000
@@ -41,14 +35,6 @@ OBSERVED = 1000
 
 
 PERCENTILES = (25, 50, 75, 90)
-
-
-@dataclass(frozen=True)
-class WorkerWithToken:
-    """A worker with the text of its token, shown once."""
-
-    worker: SwarmWorker
-    text: str
 
 
 JOINS_PER_S = 2.0
@@ -67,8 +53,8 @@ class Swarms(Store):
 
     async def join(
         self, said: Mapping[str, Any], by: str, enrolling: Token | None, *, is_limited: bool = False
-    ) -> WorkerWithToken:
-        """A new worker with its own token. `said` has worker_id, tag, gpu_type, baseline_bpb and contact.
+    ) -> tuple[SwarmWorker, str]:
+        """A new worker with the text of its own token. `said` has worker_id, tag, gpu_type, baseline_bpb and contact.
 
         Raises:
             Conflict: the name is taken, or reserved. Unauthenticated: no use of the enroll token is left.
@@ -78,7 +64,7 @@ class Swarms(Store):
         fields = {"name": name, "role": "worker", "kind": "access", "issued_by": by}
         check_free(name)
 
-        async def decide(change: Change) -> WorkerWithToken:
+        async def decide(change: Change) -> tuple[SwarmWorker, str]:
             joining, count, is_swarm, *found = await change.read(
                 get(keys("joining")),
                 size(keys("swarm_members", tag)),
@@ -101,15 +87,16 @@ class Swarms(Store):
             change.zadd(keys("swarm_seen", tag), {name: now})
             change.emit("worker.joined", tag, name, _joined(said))
             self.remember(worker := SwarmWorker.parse(stored))
-            return WorkerWithToken(worker, issued.text)
+            return worker, issued.text
 
         return await self._lab.change(decide, in_turn="joining")
 
     async def rejoin(
         self, worker: SwarmWorker, said: Mapping[str, Any], shown: Proof | None, overlap_s: float
-    ) -> WorkerWithToken:
-        """A known worker with a new baseline and a new token. The token it calls with stays valid for `overlap_s`
-        seconds.
+    ) -> tuple[SwarmWorker, str]:
+        """A known worker with a new baseline, and the text of its new token.
+
+        The token that it calls with stays valid for `overlap_s` seconds.
 
         Raises:
             Conflict: its token was revoked, or rotated meanwhile.
@@ -117,13 +104,13 @@ class Swarms(Store):
         name, keys = worker.worker_id, self._keys
         token = Token.parse(await self._lab.hash(keys("tokens", worker.token_id)))
 
-        async def decide(change: Change) -> WorkerWithToken:
+        async def decide(change: Change) -> tuple[SwarmWorker, str]:
             found = await change.read(*rotating(keys, token))
             issued = rotate(change, token, overlap_s, shown, *found)
             change.hset(keys("swarm_workers", name), flatten(said))
             change.zadd(keys("swarm_seen", worker.tag), {name: NOW})
             change.emit("worker.joined", worker.tag, name, _joined(said))
-            return WorkerWithToken(SwarmWorker.parse(worker.flat() | flatten(said)), issued.text)
+            return SwarmWorker.parse(worker.flat() | flatten(said)), issued.text
 
         return await self._lab.change(decide)
 
@@ -151,11 +138,12 @@ class Swarms(Store):
 
     async def facts(self, tag: str) -> SwarmFacts:
         """A swarm's tag, in one round trip. Raises NotFound: no such tag."""
-        return _facts(tag, await self._lab.read(self._of_tag(tag)))
+        return SwarmFacts(**await self._of_tag(self._lab, tag, {}))
 
     async def results(self, tag: str) -> int:
         """Runs of a tag that ended with a value, or were stopped. Raises NotFound: no such tag."""
-        return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
+        (found,) = await self._lab.read(reads.tag(self._keys, tag))
+        return found.results
 
     async def next_facts(self, worker: SwarmWorker, population_id: str, change: Change) -> NextFacts:
         """Facts for a worker's next config, and the configs that wait for this population, as its own may be another.
@@ -166,37 +154,38 @@ class Swarms(Store):
             NotFound: no such tag or worker.
         """
         keys, tag, name = self._keys, worker.tag, worker.worker_id
-        deciding = ("status", "handed_out", "stopping")
-        found = await change.read(
+
+        def run_of(worker: SwarmWorker) -> Read[Experiment | None]:
+            deciding = ("status", "handed_out", "stopping")
+            return hgetall(keys.experiment(worker.run_id or "none"), *deciding).to(Experiment.found)
+
+        registered = keys.status(tag, "registered", "")[0]
+        found = await self._of_tag(
+            change,
+            tag,
             {
-                **self._of_hand_outs(tag),
-                **self._of_tag(tag),
-                "worker": hgetall(keys("swarm_workers", name), "run_id"),
-                "run": hgetall(keys.experiment(worker.run_id), *deciding) if worker.run_id else None,
+                # whether the swarm hands out configs, and by what policy: guarded
+                "gate": hmget(keys.tag(tag), "paused_at"),
+                "version": hmget(keys("policy", tag), "version"),
+                "worker": hgetall(keys("swarm_workers", name), "run_id").to(SwarmWorker.found),
+                "run": run_of(worker) if worker.run_id else None,
                 "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
-                "retests": members(self._lab, keys.status(tag, "registered", "")[0], limit=LOOKED_AT),
-                "best_config": best_config.reading(self._lab, tag),
-            }
+                "retests": reads.records(self._lab, Experiment, registered, limit=LOOKED_AT),
+                "best_config": reads.best_config(self._lab, tag),
+            },
         )
-        if not found["worker"]:
+        newest: SwarmWorker | None = found["worker"]
+        if newest is None:
             raise unknown_worker(name)
-        newest = SwarmWorker.parse(found["worker"])
         self.remember(newest)
         if newest.tag != tag:
             return await self.next_facts(newest, population_id, change)
         if newest.run_id is None:
             found["run"] = None
         elif newest.run_id != worker.run_id:
-            found |= await change.read({"run": hgetall(keys.experiment(newest.run_id), *deciding)})
-        return NextFacts(
-            **vars(_facts(tag, found)),
-            worker=newest,
-            run=Experiment.found(found["run"]),
-            waiting_for=population_id,
-            waiting=found["waiting"],
-            retests=[e for fields in records(found["retests"]).values() if (e := Experiment.found(fields))],
-            best_config=best_config.read_from(found["best_config"]),
-        )
+            found |= await change.read({"run": run_of(newest)})
+        del found["gate"], found["version"]
+        return NextFacts(**found, waiting_for=population_id)
 
     async def tags(self) -> list[str]:
         """Tags that have a swarm, those whose first worker joined first at the front."""
@@ -215,29 +204,19 @@ class Swarms(Store):
     ) -> RefillFacts:
         """Facts for new configs of these populations; one round trip. A `change` holds with the dimensions."""
         keys = self._keys
-        waiting = {name: ("ZRANGE", keys("proposals", tag, name), 0, -1) for name in population_ids}
-        found = await (change or self._lab).read(
+        indexes = (keys("finished", tag), *(keys.status(tag, s, "")[0] for s in ("stopped", "running")))
+        found = await self._of_tag(
+            change or self._lab,
+            tag,
             {
-                **self._of_tag(tag),
-                "finished": self._observed(keys("finished", tag)),
-                "stopped": self._observed(keys.status(tag, "stopped", "")[0]),
-                "running": self._observed(keys.status(tag, "running", "")[0]),
-                "best_config": best_config.reading(self._lab, tag),
-                **waiting,
-            }
+                "best_config": reads.best_config(self._lab, tag),
+                **{i: reads.rows(self._lab, Observed, i, limit=OBSERVED, newest=True) for i in indexes},
+                **{f"of {name}": ("ZRANGE", keys("proposals", tag, name), 0, -1) for name in population_ids},
+            },
         )
-        observed = [
-            run for index in ("finished", "stopped", "running") for run in read_as(Observed, found[index])
-        ]
-        return RefillFacts(
-            **vars(_facts(tag, found)),
-            observed=observed,
-            waiting={name: found[name] for name in population_ids},
-            best_config=best_config.read_from(found["best_config"]),
-        )
-
-    def _observed(self, index: str) -> Sequence[Arg]:
-        return members(self._lab, index, limit=OBSERVED, newest=True, fields=Observed)
+        observed = [run for index in indexes for run in found.pop(index)]
+        waiting = {name: found.pop(f"of {name}") for name in population_ids}
+        return RefillFacts(**found, observed=observed, waiting=waiting)
 
     def refill(self, change: Change, tag: str, changes: Mapping[str, Replenishing]) -> None:
         """Change the configs that wait, by population."""
@@ -254,15 +233,16 @@ class Swarms(Store):
         """A page of a tag's workers by number, and the number of all; two round trips."""
         keys = self._keys
         index = keys("swarm_members", tag)
-        page = members(self._lab, index, keys("swarm_workers", ""), limit=limit, offset=offset)
-        answer, total = await self._lab.pipeline([page, ("ZCARD", index)])
-        stored = records(answer)
+        stored, total = await self._lab.read(
+            reads.members(self._lab, index, keys("swarm_workers", ""), limit=limit, offset=offset),
+            reads.number("ZCARD", index),
+        )
         heard = await self._lab.pipeline([("ZSCORE", keys("swarm_seen", tag), name) for name in stored])
         found = [
             HeardWorker.parse({**fields, "heard_at": at})
             for fields, at in zip(stored.values(), heard, strict=True)
         ]
-        return found, int(total)
+        return found, total
 
     async def leaders(self, tag: str, most: int) -> list[Leader]:
         """Workers with their best runs, best first; without those whose only run was just taken back."""
@@ -290,23 +270,22 @@ class Swarms(Store):
     async def best_runs(self, tag: str, most: int) -> list[tuple[Observed, float]]:
         """A tag's best runs under its main key, so many kept ones and as many others, with their judged values."""
         keys = self._keys
-        reads = [
-            members(self._lab, index, limit=most, fields=(*fields_in(Observed), "judged_val_bpb"))
-            for index in (keys.keeps(tag), keys.beaten(tag))
-        ]
-        found = {row[0]: row for answer in await self._lab.pipeline(reads) for row in values(answer).values()}
-        runs = [
-            (Observed.parse(dict(zip(fields_in(Observed), row, strict=False))), row[-1])
-            for row in found.values()
-        ]
-        return [(run, float(mean) if mean else run.delta_bpb or 0.0) for run, mean in runs]
+        fields = (*fields_in(Observed), "judged_val_bpb")
+        kept, others = await self._lab.read(
+            *(
+                reads.members(self._lab, index, limit=most, fields=fields)
+                for index in (keys.keeps(tag), keys.beaten(tag))
+            )
+        )
+        runs = [(row_as(Observed, row[:-1]), row[-1]) for row in (kept | others).values()]
+        return [(run, float(mean) if mean else run.delta_bpb or 0.0) for run, mean in runs if run]
 
     async def active_runs(self, tag: str) -> tuple[float, list[ActiveRun]]:
         """Redis' clock, and every run of a tag that its worker has not ended, the oldest first."""
         keys = self._keys
-        reading = members(self._lab, keys.status(tag, "running", "")[0], limit=-1, fields=ActiveRun)
-        time, answer = await self._lab.pipeline([("TIME",), reading])
-        return time_of(time), [run for run in read_as(ActiveRun, answer) if run.worker_id is not None]
+        running = keys.status(tag, "running", "")[0]
+        now, runs = await self._lab.read(clock(), reads.rows(self._lab, ActiveRun, running, limit=-1))
+        return now, [run for run in runs if run.worker_id is not None]
 
     async def stopped_at(self, tag: str) -> dict[float, int]:
         """How many runs were stopped at each bucket, for their rank."""
@@ -318,8 +297,8 @@ class Swarms(Store):
         counts = [sum(int(count or 0) for count in counts) for counts in zip(*found, strict=True)]
         return dict(zip(BUCKETS, counts, strict=False))
 
-    async def pools(self, tag: str) -> dict[float, BucketPool]:
-        """Values of the runs at each fifth of their way; O(log n) each."""
+    async def pools(self, tag: str) -> dict[float, tuple[int, dict[int, float]]]:
+        """Number of runs at each fifth of their way, and `PERCENTILES` of their values; O(log n) each."""
         pools = {bucket: all_ranks_at(self._keys, tag, bucket) for bucket in FIFTHS}
         counts = await self._lab.pipeline([("ZCARD", pool) for pool in pools.values()])
         runs = {bucket: int(count) for bucket, count in zip(pools, counts, strict=True)}
@@ -334,36 +313,38 @@ class Swarms(Store):
         found: dict[float, dict[int, float]] = {bucket: {} for bucket in FIFTHS}
         for (bucket, percent), row in zip(asked, rows, strict=True):
             found[bucket][percent] = float(row[1])
-        return {bucket: BucketPool(runs[bucket], found[bucket]) for bucket in FIFTHS}
+        return {bucket: (runs[bucket], found[bucket]) for bucket in FIFTHS}
 
-    def _of_hand_outs(self, tag: str) -> dict[str, Asked]:
-        """Reads that guard whether a swarm hands out configs, and by what policy."""
-        return {
-            "gate": hmget(self._keys.tag(tag), "paused_at"),
-            "version": hmget(self._keys("policy", tag), "version"),
-        }
-
-    def _of_tag(self, tag: str) -> dict[str, Asked]:
-        """The reads of `SwarmFacts`."""
+    async def _of_tag(self, reader: Reader, tag: str, more: Mapping[str, Asked | None]) -> dict[str, Any]:
+        """The fields of `SwarmFacts`, and more, in one round trip. Raises NotFound: no such tag."""
         keys = self._keys
-        return {
-            "now": ("TIME",),
-            "tag": ("HGETALL", keys.tag(tag)),
-            "policy": ("HMGET", keys("policy", tag), "values", "version"),
-            "dimensions": hmget(keys("dimensions", tag), "values", "version"),
-            "seen": self._seen(tag),
-            "populations": ("HVALS", keys("populations", tag)),
-            "in_flight": ("HGETALL", keys("in_flight", tag)),
-            "best": ("HGETALL", keys.best(tag)),
-            "newest": members(
-                self._lab, keys("finished", tag), limit=1, newest=True, fields=("finished_at",)
-            ),
-        }
-
-    def _seen(self, tag: str) -> Sequence[Arg]:
-        return self._lab.reading(
-            "count_seen", keys={"index": self._keys("swarm_seen", tag)}, args={"within_s": ACTIVE_S}
+        finished = keys("finished", tag)
+        found = await reader.read(
+            {
+                **more,
+                "now": clock(),
+                "tag": reads.tag(keys, tag),
+                "policy": ("HMGET", keys("policy", tag), "values", "version"),
+                "dimensions": dimensions_of(keys, tag),
+                "active_workers": reads.active_workers(self._lab, tag),
+                "populations": ("HVALS", keys("populations", tag)),
+                "in_flight": ("HGETALL", keys("in_flight", tag)),
+                "best": reads.best(keys, tag),
+                "newest": reads.members(self._lab, finished, limit=1, newest=True, fields=("finished_at",)),
+            }
         )
+        policy, policy_version = found.pop("policy")
+        dimensions, version = found.pop("dimensions")
+        newest = next((float(at) for (at,) in found.pop("newest").values() if at), found["tag"].created_at)
+        return {
+            **found,
+            "policy": read_policy(policy),
+            "policy_version": int(policy_version),
+            "dimensions": dimensions,
+            "dimensions_version": version,
+            "in_flight": {name: int(count) for name, count in found["in_flight"].items()},
+            "newest_at": newest,
+        }
 
 
 def unknown_worker(worker_id: str) -> NotFound:
@@ -373,24 +354,6 @@ def unknown_worker(worker_id: str) -> NotFound:
 def _joined(said: Mapping[str, Any]) -> dict[str, Any]:
     """Data of the event. The owner's contact stays in the record."""
     return {name: said[name] for name in ("worker_id", "tag", "gpu_type", "baseline_bpb")}
-
-
-def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:
-    of_tag = tag_in(found["tag"], tag)
-    (policy, policy_version), (dimensions, version) = found["policy"], found["dimensions"].values()
-    return SwarmFacts(
-        now=time_of(found["now"]),
-        tag=of_tag,
-        policy=read_policy(policy),
-        policy_version=int(policy_version),
-        dimensions=dimensions_in(dimensions),
-        dimensions_version=int(version or 0),
-        active_workers=int(found["seen"]),
-        best=Best.found(found["best"]),
-        populations=found["populations"],
-        in_flight={name: int(count) for name, count in found["in_flight"].items()},
-        newest_at=next((float(at) for (at,) in values(found["newest"]).values() if at), of_tag.created_at),
-    )
 
 
 def _too_many_joins(wait_s: float) -> TooManyRequests:

@@ -5,28 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from state.booking import SUMS, is_due, warn
-from state.change import NOW, Change, exists, hgetall, hmget
-from state.client import Lab, time_of
-from state.errors import BudgetExhausted, Conflict, NotFound
+from state import reads
+from state.booking import RESOURCES, SUMS, Resource, is_due, warn
+from state.change import NOW, Change, Read, clock, exists, hgetall, hmget, loosely
+from state.client import Lab
+from state.errors import Conflict, NotFound
 from state.facts import Spread
-from state.indexes import members, values
 from state.keys import Keys
-from state.moves import Arg, wire
-from state.noise import main_spread, spread_of
+from state.moves import wire
 from state.policy import Policy, read_policy
-from state.records import Best, Direction, Strategy, Tag
+from state.records import Best, Strategy, Tag
+from state.refusals import unknown_tag
 from state.store import Store
+from state.traces.growing import begin_epoch, check_traces
 
 TRIES = 20
 """Tries to pause a tag while experiments are queued for other GPUs."""
 
 Limit = float | Literal["none", "same"]
-Resource = Literal["gpu_seconds", "runs", "patch_bytes"]
-RESOURCES: tuple[Resource, ...] = get_args(Resource)
-"""Resources that a budget limits."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,11 @@ class Paused:
 
 @dataclass(frozen=True)
 class StrategyFacts:
+    now: float
+    tag: Tag
     strategy: Strategy
     policy: Policy
-    finished: int
-    direction: Direction
-    best: float | None
+    best: Best | None
     noise: Spread
     """Noise on the tag's main class of GPU."""
 
@@ -68,7 +66,7 @@ class Tags(Store):
 
     async def get(self, tag: str) -> Tag:
         """The tag. Raises NotFound: no such tag."""
-        return tag_in(await self._lab.hash(self._lab.keys.tag(tag)), tag)
+        return await self._lab.one(reads.tag(self._keys, tag))
 
     async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> Tag | None:
         """Store a new tag; None where the name is taken."""
@@ -113,7 +111,7 @@ class Tags(Store):
                 exists(keys.tag(tag)), hmget(keys("crashes", tag), "consecutive")
             )
             if not is_there:
-                raise unknown(tag)
+                raise unknown_tag(tag)
             if before := int(crashes["consecutive"] or 0):
                 change.hset(keys("crashes", tag), {"consecutive": 0})
                 change.emit("tag.resumed", tag, tag, {"tag": tag, "lifted": "crashes", "crashes": before})
@@ -138,7 +136,7 @@ class Tags(Store):
             )
             match answer:
                 case ["no_tag"]:
-                    raise unknown(tag)
+                    raise unknown_tag(tag)
                 case ["paused" | "already" as became, since, why, waiting]:
                     return Paused(
                         became == "paused",
@@ -158,7 +156,7 @@ class Tags(Store):
             )
             match answer:
                 case ["no_tag"]:
-                    raise unknown(tag)
+                    raise unknown_tag(tag)
                 case ["resumed" | "already" as became, waiting]:
                     return became == "resumed", int(waiting)
         raise _restless(tag)
@@ -191,19 +189,17 @@ class Tags(Store):
             keys.status(tag, status, "")[0]
             for status in ("registered", *(("leased", "running") if running else ()))
         ]
-        leases = members(self._lab, keys("leases"), keys.gpu(""), limit=-1, fields=("holder",))
-        pinned, *ids = await self._lab.pipeline(
-            [
-                reading_pins(self._lab, tag),
-                *(("ZRANGE", index, 0, -1) for index in in_progress),
-                *([("ZRANGE", registered, 0, -1), leases] if running else ()),
-            ]
+        leases = reads.members(self._lab, keys("leases"), keys.gpu(""), limit=-1, fields=("holder",))
+        pinned, *ids = await self._lab.read(
+            reading_pins(self._lab, tag),
+            *(loosely("ZRANGE", index, 0, -1) for index in in_progress),
+            *([loosely("ZRANGE", registered, 0, -1), leases] if running else ()),
         )
-        pins = pins_of(pinned)
+        pins = sorted({pin for (pin,) in pinned.values() if pin})
         if not running:
             return _Waiting(pins, [], [])
         *of_workers, by_agents, lent = ids
-        holders: set[str] = {holder for (holder,) in values(lent).values() if holder}
+        holders: set[str] = {holder for (holder,) in lent.values() if holder}
         return _Waiting(pins, [i for its in of_workers for i in its], [i for i in by_agents if i in holders])
 
     async def set_budget(self, tag: str, limits: Mapping[Resource, Limit]) -> bool:
@@ -214,7 +210,7 @@ class Tags(Store):
             names = [n for name in RESOURCES for n in (f"budget_{name}", *SUMS[name])]
             (found,) = await change.read(hmget(key, "created_at", *names))
             if found["created_at"] is None:
-                raise unknown(tag)
+                raise unknown_tag(tag)
             before: dict[str, str | None] = {name: found[f"budget_{name}"] for name in RESOURCES}
             asked = {name: limit for name, limit in limits.items() if limit != "same"}
             after = before | {n: None if limit == "none" else str(wire(limit)) for n, limit in asked.items()}
@@ -240,7 +236,7 @@ class Strategies(Store):
         """The current strategy. Raises NotFound: no such tag."""
         stored = await self._lab.hash(self._lab.keys("strategy", tag))
         if not stored:
-            raise unknown(tag)
+            raise unknown_tag(tag)
         return Strategy.parse(stored)
 
     async def replace(
@@ -252,26 +248,17 @@ class Strategies(Store):
         async def decide(change: Change) -> tuple[Strategy, Strategy]:
             found = await change.read(
                 {
-                    "now": ("TIME",),
-                    "strategy": hgetall(keys("strategy", tag)),
-                    "tag": ("HMGET", keys.tag(tag), "finishes", "direction"),
-                    "policy": ("HGET", keys("policy", tag), "values"),
-                    "best": ("HGET", keys.best(tag), "val_bpb"),
-                    "noise": main_spread(self._lab, tag),
+                    "now": clock(),
+                    "tag": reads.tag(keys, tag),
+                    "strategy": hgetall(keys("strategy", tag)).to(Strategy.parse),
+                    "policy": reads.policy(keys, tag),
+                    "best": reads.best(keys, tag),
+                    "noise": reads.main_noise(self._lab, tag),
                 }
             )
-            if not found["strategy"]:
-                raise unknown(tag)
-            facts = StrategyFacts(
-                Strategy.parse(found["strategy"]),
-                read_policy(found["policy"]),
-                finished=int(found["tag"][0] or 0),
-                direction=found["tag"][1],
-                best=None if found["best"] is None else float(found["best"]),
-                noise=spread_of(found["noise"]),
-            )
+            facts = StrategyFacts(**found)
             before, after = facts.strategy, await choose(facts)
-            return before, replaced(change, tag, before, after, time_of(found["now"]))
+            return before, replaced(change, tag, before, after, facts.now)
 
         return await self._lab.change(decide)
 
@@ -302,15 +289,10 @@ async def begin(change: Change, tag: Tag, strategy: Strategy, policy: Policy) ->
     return True
 
 
-def reading_pins(lab: Lab, tag: str) -> Sequence[Arg]:
-    """A command that reads what GPUs the tag's waiting experiments are pinned to, for `pins_of`."""
+def reading_pins(lab: Lab, tag: str) -> Read[dict[str, Any]]:
+    """The GPU that each waiting experiment of the tag is pinned to, in a list of one."""
     queued = lab.keys.status(tag, "queued", "")[0]
-    return members(lab, queued, limit=-1, fields=("pinned_gpu",))
-
-
-def pins_of(answer: Sequence[Any]) -> list[str]:
-    """The GPUs, each once."""
-    return sorted({pin for (pin,) in values(answer).values() if pin})
+    return reads.members(lab, queued, limit=-1, fields=("pinned_gpu",))
 
 
 def places_of(keys: Keys, tag: str, pins: Sequence[str]) -> dict[str, str | list[str]]:
@@ -329,48 +311,61 @@ def _restless(tag: str) -> Conflict:
     )
 
 
-def tag_in(stored: Mapping[str, str], tag: str) -> Tag:
-    """The tag that a hash holds. Raises NotFound: no such tag."""
+NO_PRIORITIES: Mapping[str, float] = {}
+
+
+class Policies:
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    async def get(self, tag: str) -> tuple[Policy, int]:
+        """A tag's policy and its version. Raises NotFound: no such tag."""
+        return _policy(await self._lab.hash(self._lab.keys("policy", tag)), tag)
+
+    async def change(
+        self,
+        tag: str,
+        changes: dict[str, Any],
+        expected: int | None = None,
+        *,
+        check: Callable[[Policy, Policy], Awaitable[None]] | None = None,
+        new_epoch: bool = False,
+        priorities: Mapping[str, float] = NO_PRIORITIES,
+    ) -> tuple[Policy, int]:
+        """Replace some values, if the version still is `expected` (None: whatever it is); answers the new version.
+
+        `check` gets the policy before and after, and refuses what this store cannot know to be wrong. A new
+        `traces.mode` begins a new epoch of the tag's traces, and so does `new_epoch`. `priorities` say how much
+        single traces are wanted, higher first.
+
+        Raises:
+            Conflict: it was changed meanwhile. Invalid: the values. NotFound: no such tag.
+        """
+        key = self._lab.keys("policy", tag)
+
+        async def decide(change: Change) -> tuple[Policy, int]:
+            (stored,) = await change.read(hgetall(key))
+            policy, version = _policy(stored, tag)
+            if expected is not None and expected != version:
+                raise Conflict(
+                    f"the policy of {tag!r} is at version {version}, not {expected}",
+                    hint="read it again and repeat the change",
+                )
+            new = policy.changed(changes)
+            if check is not None:
+                await check(policy, new)
+            await check_traces(change, tag, priorities)
+            if new_epoch or policy.traces.mode != new.traces.mode:
+                await begin_epoch(change, tag, policy.traces.mode, new.traces)
+            for trace_id, priority in priorities.items():
+                change.hset(self._lab.keys.trace(trace_id), {"priority": priority})
+            change.hset(key, {"values": new.model_dump_json(), "version": version + 1})
+            return new, version + 1
+
+        return await self._lab.change(decide)
+
+
+def _policy(stored: Mapping[str, str], tag: str) -> tuple[Policy, int]:
     if not stored:
-        raise unknown(tag)
-    return Tag.parse(stored)
-
-
-def unknown(tag: str) -> NotFound:
-    return NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
-
-
-def categories_of(stored: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Total and kept of every category."""
-    names = {field.rpartition(":")[0] for field in stored}
-    return {
-        name: (int(stored.get(f"{name}:total", 0)), int(stored.get(f"{name}:kept", 0)))
-        for name in sorted(names)
-    }
-
-
-_OF_RUNS = "wait until reserved runs end; a run of your own can still be registered and reported"
-_WORDS = {
-    "gpu_seconds": ("GPU seconds", _OF_RUNS),
-    "runs": ("runs", _OF_RUNS),
-    "patch_bytes": ("bytes of patches", "send commits that the worker has, without diff"),
-}
-"""Resources, and what an agent can do where one is used up, in words."""
-
-
-def exhausted(tag: str, answer: Sequence[str]) -> BudgetExhausted:
-    """The error for a full budget, from a script's answer {exhausted, resource, limit, spent, reserved, needed}."""
-    _, resource, *numbers = answer
-    limit, spent, reserved, needed = (json.loads(number) for number in numbers)
-    what, remedy = _WORDS[resource]
-    return BudgetExhausted(
-        f"the budget of {tag!r} is {limit:g} {what}: {spent:g} are spent, {reserved:g} reserved, {needed:g} needed",
-        hint=f"{remedy}; or have an operator raise it with POST /api/tag/budget",
-        fields={
-            "code": "budget_exhausted",
-            "resource": resource,
-            "limit": limit,
-            "spent": spent,
-            "reserved": reserved,
-        },
-    )
+        raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+    return read_policy(stored["values"]), int(stored["version"])

@@ -26,6 +26,7 @@ from state.ids import KEY_IDS, TOKEN_FORM
 from state.local_keys import KeyRole
 from state.minting import check_free, issue, issuing, rotate, rotating
 from state.records import Role
+from state.store import Store
 from state.token_values import (
     STRANGER,
     BrowserSession,
@@ -56,12 +57,11 @@ TRIES_S = 60
 """Most wrong tokens from one address, and the seconds of that limit."""
 
 
-class Tokens:
+class Tokens(Store):
     """All tokens, sessions and tickets of the lab; a web process lets its own `keys` in, too, by role."""
 
     def __init__(self, lab: Lab, keys: Mapping[KeyRole, str] | None = None) -> None:
-        self._lab = lab
-        self._keys = lab.keys
+        super().__init__(lab)
         self._own = {KEY_IDS[role]: _of_key(role, text) for role, text in (keys or {}).items()}
         self.changed = asyncio.Event()
         """Set when a token was issued, rotated or revoked, by this process or another."""
@@ -163,10 +163,6 @@ class Tokens:
         """When each token was last used, by id."""
         used = await self._lab.hash(self._keys("token_use"))
         return {name: float(value) for name, value in used.items() if not name.endswith(":digest")}
-
-    async def now(self) -> float:
-        """Redis' clock, which ends tokens."""
-        return await self._lab.now()
 
     async def recognise(self, text: str) -> tuple[Token, Proof]:
         """The token with this text. Raises Unauthenticated: no token's, or one's that has ended."""
@@ -310,12 +306,12 @@ class Tokens:
         if not proofs:
             return set()
         asked = [*proofs]
-        words: list[tuple[str, ...]] = [("TIME",)]
-        words += [("HGETALL", self._keys("tokens", p.token_id)) for p in asked]
-        words += [("EXISTS", self._keys("sessions", p.session or "")) for p in asked]
-        (seconds, micros), *answers = await self._lab.pipeline(words)
-        now = float(seconds) + float(micros) / 1e6
-        tokens, sessions = answers[: len(asked)], answers[len(asked) :]
+        now, *found = await self._lab.read(
+            clock(),
+            *(loosely("HGETALL", self._keys("tokens", p.token_id)) for p in asked),
+            *(exists(self._keys("sessions", p.session or "")) for p in asked),
+        )
+        tokens, sessions = found[: len(asked)], found[len(asked) :]
         return {
             p
             for p, stored, open_ in zip(asked, tokens, sessions, strict=True)
@@ -391,10 +387,7 @@ class Tokens:
     async def _proven(
         self, proof: Proof, otherwise: Callable[[], Unauthenticated] | None = None
     ) -> tuple[Token, Proof]:
-        stored, (seconds, micros) = await self._lab.pipeline(
-            [("HGETALL", self._keys("tokens", proof.token_id)), ("TIME",)]
-        )
-        now = float(seconds) + float(micros) / 1e6
+        stored, now = await self._lab.read(loosely("HGETALL", self._keys("tokens", proof.token_id)), clock())
         token = self._token(proof, stored)
         if not _holds(proof, token, now, ended_too=True) or token is None:
             raise (otherwise or unknown_token)()
@@ -406,7 +399,7 @@ class Tokens:
         """The token that a proof names: one of the lab's own keys, or what is stored."""
         if proof.is_key:
             return self._own.get(proof.token_id)
-        return Token.parse(stored) if stored else None
+        return Token.found(stored)
 
 
 def _of_key(role: KeyRole, text: str) -> Token:

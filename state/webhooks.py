@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from dataclasses import dataclass, field
+
+from pydantic import Field
 
 from state.change import NOW, Change, exists, hmget, size, zscore
 from state.errors import Conflict, NotFound
 from state.facts import Spread
-from state.noise import main_spread, spread_of
+from state.reads import main_noise
+from state.records import Record
 from state.store import Store
 from state.stream import Stream, Subscription
 
@@ -22,18 +24,17 @@ MOST = 100
 """Most webhooks of a lab: each has its own consumer group."""
 
 
-@dataclass(frozen=True)
-class Webhook:
+class Webhook(Record):
     """A receiver of events."""
 
     id: str
-    url: str = field(repr=False)
-    secret: str = field(repr=False)
+    url: str = Field(repr=False)
+    secret: str = Field(repr=False)
     """`whsec_<base64>`."""
-    types: tuple[str, ...] | None
+    types: tuple[str, ...] | None = None
     """None: every type."""
-    tag: str | None
-    description: str
+    tag: str | None = None
+    description: str = ""
     created_at: float
     disabled_at: float | None = None
     disabled_reason: str | None = None
@@ -43,26 +44,8 @@ class Webhook:
         """Its consumer group; dead letters name it."""
         return _group(self.id)
 
-    @classmethod
-    def parse(cls, webhook_id: str, stored: dict[str, str]) -> Webhook:
-        """Read it from the webhook's hash."""
-        disabled_at = stored.get("disabled_at")
-        types = json.loads(stored["types"])
-        return cls(
-            id=webhook_id,
-            url=stored["url"],
-            secret=stored["secret"],
-            types=tuple(types) if types is not None else None,
-            tag=stored["tag"] or None,
-            description=stored["description"],
-            created_at=float(stored["created_at"]),
-            disabled_at=float(disabled_at) if disabled_at else None,
-            disabled_reason=stored.get("disabled_reason"),
-        )
 
-
-@dataclass(frozen=True)
-class Deliveries:
+class Deliveries(Record):
     """Delivery attempts to one receiver."""
 
     delivered: int = 0
@@ -71,17 +54,6 @@ class Deliveries:
     last_at: float | None = None
     last_status: int | None = None
     last_error: str | None = None
-
-    @classmethod
-    def parse(cls, stored: dict[str, str]) -> Deliveries:
-        """Read it from the hash of its deliveries."""
-        return cls(
-            delivered=int(stored.get("delivered", 0)),
-            failed=int(stored.get("failed", 0)),
-            last_at=float(stored["last_at"]) if "last_at" in stored else None,
-            last_status=int(stored["last_status"]) if stored.get("last_status") else None,
-            last_error=stored.get("last_error") or None,
-        )
 
 
 def new_secret() -> str:
@@ -132,7 +104,7 @@ class Webhooks(Store):
         stored = await self._lab.hash(self._lab.keys("webhooks", webhook_id))
         if not stored:
             raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
-        return Webhook.parse(webhook_id, stored)
+        return Webhook.parse({**stored, "id": webhook_id})
 
     async def all(self) -> list[Webhook]:
         """Every webhook, oldest first."""
@@ -144,14 +116,14 @@ class Webhooks(Store):
         ids: list[str] = await self._lab.command("ZRANGE", keys("webhooks"), 0, -1)
         stored = await self._lab.hashes([keys(part, i) for i in ids for part in ("webhooks", "deliveries")])
         return [
-            (Webhook.parse(i, one), Deliveries.parse(went))
+            (Webhook.parse({**one, "id": i}), Deliveries.parse(went))
             for i, one, went in zip(ids, stored[::2], stored[1::2], strict=True)
             if one
         ]
 
     async def spread(self, tag: str) -> Spread:
         """The noise of a tag's main class of GPU; it says how many digits a value has in a message."""
-        return spread_of(await self._lab.command(*main_spread(self._lab, tag)))
+        return await self._lab.one(main_noise(self._lab, tag))
 
     async def remove(self, webhook_id: str) -> None:
         """Delete a receiver and its consumer group. Raises NotFound: there is none with this id."""

@@ -13,8 +13,8 @@ from state.client import Lab
 from state.decisions import Ending
 from state.entries import Entered, Entry
 from state.experiments import Experiments
-from state.policies import Policies
 from state.records import Best, Experiment, Idea
+from state.tags import Policies
 
 TAG = "mar11"
 IN_ONE_TRIP = 500

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from functions.kernel.process import forking
 from functions.kernel.process.own_modules import started
-from state.proc_title import tell
+from state.own_processes import tell
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 1 << 20

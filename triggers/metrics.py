@@ -24,9 +24,9 @@ from state.author_budget import AuthorBudget
 from state.errors import Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
+from state.presence import Tallies
 from state.records import STATUSES, Gpu
 from state.reports import Reports
-from state.tallies import Tallies
 from triggers.http.exchange import Exchange
 from triggers.http.identity import admit
 from triggers.sse.stream import Broadcast
@@ -107,8 +107,7 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
     """How the lab stands. Raises Unavailable: Redis does not answer."""
     stale_s = process.settings.stale_s
     pool, experiments = Pool(process.lab), Experiments(process.lab)
-    roster = await pool.roster()
-    now, gpus = roster.now, roster.gpus
+    now, gpus = await pool.roster()
     census = await experiments.census(TAGS_COUNTED)
     yield gauge(
         "nightjar_queue_experiments",

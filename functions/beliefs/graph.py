@@ -16,8 +16,7 @@ from functions.kernel.authoring import PiLane
 from functions.kernel.contract import Call, Command, Http, OfSwarm, On, Response, Sparse, function
 from functions.kernel.lanes import Author, Commission
 from functions.pi.views import graph_text
-from state.graph_summaries import GraphSummaries, StoredGraphSummary
-from state.hypotheses import Hypotheses
+from state.hypotheses import GraphSummaries, Hypotheses, StoredGraphSummary
 from state.ids import Tag as TagName
 from state.records import Hypothesis
 from state.settings import Settings

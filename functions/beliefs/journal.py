@@ -10,8 +10,8 @@ from functions.beliefs.rules.chronicle import chapter, eliminated, is_due
 from functions.beliefs.views import checkpoint_text, journal_text
 from functions.kernel.contract import Command, Http, OfSwarm, On, Response, Text, function
 from state.change import Change
+from state.hypotheses import Journal
 from state.ids import Tag as TagName
-from state.journal import Journal
 from state.settings import Settings
 
 

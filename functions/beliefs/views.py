@@ -12,7 +12,7 @@ from functions.beliefs.rules.posterior import posterior_of
 from functions.kernel.contract import Response
 from functions.people.views.nights import code
 from functions.search.rules.suggestions import short
-from state.journal_facts import Pages, Staff
+from state.belief_facts import Pages, Staff
 from state.program import PROGRAM
 from state.records import Evidence, Hypothesis, stamp, view_of
 

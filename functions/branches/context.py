@@ -47,7 +47,7 @@ class ReadContext(Request):
         return self
 
 
-class BranchEntry(Response):
+class BranchNode(Response):
     experiment_id: str
     id: str
     """`experiment_id` once more."""
@@ -60,9 +60,12 @@ class BranchEntry(Response):
     parent_id: str | None
     """The first of `parent_ids`."""
     trace_id: str | None
-    commit_sha: str
     category: str
     description: str
+
+
+class BranchEntry(BranchNode):
+    commit_sha: str
     hypothesis: str
     diff_summary: str
     error: str | None

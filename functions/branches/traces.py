@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from functions.branches.context import BranchNode
 from functions.branches.rules.merging import never_grown, no_room, single_mode
 from functions.kernel.contract import Call, Command, Line, OfTag, Request, Response, function
 from functions.kernel.own import check_policy
@@ -18,13 +19,12 @@ from functions.trust.rules.audit_tags import forest_violations
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import OWN_LINE, Id, TraceId
 from state.ids import Tag as TagName
-from state.policies import Policies
 from state.policy import Policy, TracePolicy
 from state.pool import Pool
 from state.records import Experiment, Trace, TraceStatus, stamp, stamped, view_of
 from state.settings import Settings
 from state.snapshots import Snapshots
-from state.tags import Tags
+from state.tags import Policies, Tags
 from state.traces import Traces
 from state.wakeups import Wakeups
 
@@ -75,21 +75,7 @@ class Branch(Response):
     merged_into: str | None
 
 
-class Node(Response):
-    experiment_id: str
-    id: str
-    """`experiment_id` once more."""
-    number: int
-    parent_ids: list[str]
-    parent_id: str | None
-    """The first of `parent_ids`."""
-    trace_id: str | None
-    status: str
-    val_bpb: float | None
-    claimed: bool
-    """Only its agent says so: the lab has not run its code."""
-    category: str
-    description: str
+class Node(BranchNode):
     agent: str | None
     forked: bool
     """A leaf beside its branch."""

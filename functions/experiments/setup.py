@@ -30,12 +30,11 @@ from state.experiments import Experiments
 from state.ids import CommitHash
 from state.ids import Tag as TagName
 from state.patches import packed
-from state.policies import Policies
 from state.policy import Policy, nested, own_names
 from state.presence import Presence
-from state.records import NO_CHANGE, Best, Direction, Score, Tag, stamp
+from state.records import NO_CHANGE, Best, Direction, Score, Tag, stamp, view_of
 from state.settings import Settings
-from state.tags import Tags
+from state.tags import Policies, Tags
 
 RepositoryPath = Annotated[
     str, Field(max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
@@ -275,17 +274,15 @@ def _at(values: object, path: str) -> object:
 
 
 def _summary(tag: Tag, best: Best | None) -> TagSummary:
-    return TagSummary(
-        name=tag.name,
-        branch=tag.branch,
+    return view_of(
+        TagSummary,
+        tag,
         created_at=stamp(tag.created_at),
         best_val_bpb=best.val_bpb if best else None,
         total_experiments=tag.total,
         kept_experiments=tag.kept,
-        base_commit=tag.base_commit,
         metric=TagMetric(name=tag.metric, direction=tag.direction, target=tag.target),
         score=tag.score,
-        hidden_split=tag.hidden_split,
     )
 
 

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from functions.experiments.views.hints import Account, budget_view
 from functions.kernel.contract import Command, Response, TagCommand, function
+from state.booking import RESOURCES, Resource
 from state.ids import Tag as TagName
 from state.records import stamp
-from state.tags import RESOURCES, Limit, Resource, Tags
+from state.tags import Limit, Tags
 
 MOST = 10**12
 """Far above any lab, and far below where milliseconds would lose bits."""

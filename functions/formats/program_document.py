@@ -1,8 +1,9 @@
-"""program.md: a charter that never changes, with a marked block that the lab rewrites."""
+"""program.md: a charter that never changes, with a marked block that the lab rewrites; and it for one reader."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
 from state.errors import Invalid
@@ -58,3 +59,39 @@ def cleaned(block: str) -> str:
     plain = _LONE.sub("\ufffd", plain)
     plain = _TAG.sub("&lt;", _MARKER.sub(r"\1 ", plain))
     return plain.strip("\n")[:MOST_BLOCK_CHARS]
+
+
+PARTS = {"traces": "program-traces.md", "training": "program-training.md"}
+"""The files that program.md names."""
+FILES = ("program.md", *PARTS.values())
+"""What agents are told."""
+URL, TAG, NAME, LAUNCHER, CURL = "http://127.0.0.1:3111", "mar11", "alice", "./nightjar", "curl -s"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Whom a charter is for."""
+
+    url: str
+    tag: str | None = None
+    """None: the example's stays, as does the name's."""
+    name: str | None = None
+    launcher: str = LAUNCHER
+    """The path of Nightjar's command."""
+    header_file: str | None = None
+    """The file with the header that a lab with tokens asks for: no token stands in a command."""
+    is_worker: bool = False
+    """Whether it works in a swarm."""
+
+
+def charter(text: str, reader: Reader) -> str:
+    """The text with this reader's URL, tag, name and command in every example."""
+    header = f" -H @{shlex.quote(reader.header_file)}" if reader.header_file else ""
+    own = {
+        URL: reader.url,
+        TAG: reader.tag or TAG,
+        NAME: reader.name or NAME,
+        LAUNCHER: shlex.quote(reader.launcher),
+        CURL: CURL + header,
+    }
+    return re.sub("|".join(map(re.escape, own)), lambda found: own[found[0]], text)

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from functions.kernel.contract import Call, Http, Request, Response, function
 from functions.kernel.schemas import prepare, schema_of
 from functions.kernel.table import table
-from state.tallies import Tallies
+from state.presence import Tallies
+from state.records import view_of
 
 
 class FunctionView(Response):
@@ -44,14 +45,13 @@ async def list_functions(request: Request) -> ListedFunctions:
 @cache
 def _rows() -> tuple[FunctionView, ...]:
     return tuple(
-        FunctionView(
+        view_of(
+            FunctionView,
+            declared,
             name=name,
             description=declared.description,
             triggers=[str(trigger) for trigger in declared.triggers],
             role=[*declared.roles],
-            lane=declared.lane,
-            writes=declared.writes,
-            costly=declared.costly,
             request=dict(schema_of(declared.request, "request")),
             response=dict(schema_of(declared.response, "answer")),
         )

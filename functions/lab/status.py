@@ -12,13 +12,11 @@ from functions.kernel.contract import Command, Every, Http, Request, Response, f
 from functions.kernel.table import table
 from functions.pool.views import pool_counts
 from state.archive import PatchArchiving
-from state.overview import Overview, Overviews
-from state.policies import Policies
-from state.presence import LiveProcess
+from state.presence import LiveProcess, Overview, Overviews
 from state.program import as_typed
 from state.records import EndedRun, UsedPatches, stamp
 from state.settings import Settings
-from state.tags import Tags
+from state.tags import Policies, Tags
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ async def status(request: Request, overviews: Overviews, settings: Settings) -> 
     """The lab's living processes, GPUs, queue, paused tags and event lags, with hints."""
     timed = [name for name, declared in table().items() if declared.clock is not None]
     lab = await overviews.read(timed, alive_s=settings.stale_s)
-    gpus = pool_counts(lab.gpus.gpus, lab.gpus.now, settings.stale_s)
+    gpus = pool_counts(lab.gpus, lab.now, settings.stale_s)
     agents = [p for p in lab.processes if p.facts.get("kind") == "agent"]
     processes = [p for p in lab.processes if p.facts.get("kind") != "agent"]
     kinds = Counter(str(p.facts.get("kind")) for p in processes)
@@ -93,11 +91,11 @@ def agent_status(seen: LiveProcess) -> AgentStatus:
 
 def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str]:
     """Advice for an operator."""
-    workers = [gpu for gpu in lab.gpus.gpus if not gpu.of_agent]
-    gpus = pool_counts(workers, lab.gpus.now, stale_s)
+    workers = [gpu for gpu in lab.gpus if not gpu.of_agent]
+    gpus = pool_counts(workers, lab.now, stale_s)
     if lab.queued and not gpus["idle"] + gpus["training"]:
         waits = "1 experiment waits" if lab.queued == 1 else f"{lab.queued} experiments wait"
-        why_not = standstill(workers, lab.gpus.now, stale_s)
+        why_not = standstill(workers, lab.now, stale_s)
         yield waits + (f". {why_not}" if why_not else f" and {ADD_WORKER}")
     for tag in lab.paused_tags[:10]:
         yield f"{tag} is paused: POST /api/tag/unpause runs what waits"

@@ -33,7 +33,7 @@ from functions.trust.rules.guarding import in_words
 from functions.trust.rules.noise import near_scores
 from state.experiments import Experiments
 from state.ids import AgentName, Tag
-from state.records import NO_CHANGE, AgentRun, Best, Score, Selection, Sketch, Trust
+from state.records import NO_CHANGE, AgentRun, Best, Score, Selection, Sketch, Trust, view_of
 from state.reports import AgentFacts, BriefFacts, Reports
 from state.settings import Settings
 
@@ -91,13 +91,12 @@ async def brief(request: ReadBrief, reports: Reports, settings: Settings) -> Bri
     tag, best, strategy = facts.tag, facts.best, facts.strategy
     mine = [e for e in facts.still_open if request.agent is None or e.agent in (None, request.agent)]
     unused = [s for s in facts.unused if request.agent in (None, s.agent)]
-    return Brief(
+    return view_of(
+        Brief,
+        tag,
         tag=tag.name,
         branch=short(tag.branch, 100),
-        metric=tag.metric,
-        direction=tag.direction,
         score=tag.score,
-        hidden_split=tag.hidden_split,
         base_commit_sha=best.commit_sha if best else tag.base_commit,
         best=_best(best, facts.best_trust) if best else None,
         total_experiments=tag.total,

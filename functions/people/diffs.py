@@ -200,13 +200,12 @@ class Difference(Response):
 @function("report::diff", role="viewer", costly=True)
 async def diff(request: CompareExperiments, experiments: Experiments, children: Children) -> Difference:
     """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
-    one, other = await experiments.compared(request.experiment_a, request.experiment_b)
-    a, b = one.experiment, other.experiment
+    (a, patch_a), (b, patch_b) = await experiments.compared(request.experiment_a, request.experiment_b)
     beside = _of_swarm(a, b)
     made = Between()
-    if one.patch is not None and other.patch is not None:
+    if patch_a is not None and patch_b is not None:
         async with children.one():
-            made = await between(one.patch, other.patch, a.experiment_id, b.experiment_id)
+            made = await between(patch_a, patch_b, a.experiment_id, b.experiment_id)
     elif beside is not None:
         made = Between(beside)
     return Difference(
@@ -215,8 +214,8 @@ async def diff(request: CompareExperiments, experiments: Experiments, children: 
         delta_bpb=_minus(b.val_bpb, a.val_bpb) if beside is None else _minus(b.delta_bpb, a.delta_bpb),
         delta_params_m=_minus(b.num_params_m, a.num_params_m),
         delta_vram_mb=_minus(b.peak_vram_mb, a.peak_vram_mb),
-        patch_a=text_of(one.patch),
-        patch_b=text_of(other.patch),
+        patch_a=text_of(patch_a),
+        patch_b=text_of(patch_b),
         diff=made.diff,
         diff_cut=made.cut,
         constants=None if beside is not None else _constants(a, b, is_same_code=made.diff == ""),
@@ -239,22 +238,16 @@ def _constants(a: Experiment, b: Experiment, *, is_same_code: bool) -> str | Non
     return f"{'; '.join(words)}. A constant that is set holds, whatever the code says."
 
 
+SIDE = {
+    *("val_bpb", "delta_bpb", "config_delta", "reported", "description", "category", "num_params_m"),
+    *("peak_vram_mb", "status", "commit_sha"),
+}
+"""Fields of each side, as they are stored."""
+
+
 def _side(e: Experiment) -> dict[str, Any]:
-    return {
-        "id": e.experiment_id,
-        "val_bpb": e.val_bpb,
-        "delta_bpb": e.delta_bpb,
-        "config_delta": e.config_delta,
-        "score": score_of(e),
-        "reported": e.reported,
-        "claimed": e.is_claim,
-        "description": e.description,
-        "category": e.category,
-        "num_params_m": e.num_params_m,
-        "peak_vram_mb": e.peak_vram_mb,
-        "status": e.status,
-        "commit_sha": e.commit_sha,
-    }
+    its = {"id": e.experiment_id, "score": score_of(e), "claimed": e.is_claim}
+    return e.model_dump(include=SIDE) | its
 
 
 def _minus(b: float | None, a: float | None) -> float | None:

@@ -20,10 +20,10 @@ from functions.trust.rules.noise import Noise, false_share, noise_of
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.facts import Runs, Spread
 from state.ids import ExperimentId, Tag
-from state.policies import Policies
 from state.records import Counters, Direction, Experiment, RunRow, Score, VariedRow, stamp, view_of
 from state.reports import Reports, RunRows, SummaryFacts, TagWithBest
 from state.settings import Settings
+from state.tags import Policies
 
 
 class Stats(Counters, Response):
@@ -89,18 +89,9 @@ async def summary(request: OfTag, reports: Reports, settings: Settings) -> Summa
 
 def _best(runs: Runs[Experiment], noise: Spread) -> dict[str, Any]:
     e = runs.experiment
-    return {
-        "experiment_id": e.experiment_id,
-        "val_bpb": e.val_bpb,
-        "score": score_of(e),
-        "reported": e.reported,
-        "commit_sha": e.commit_sha,
-        "commit": e.commit_sha,
-        "description": e.description,
-        "category": e.category,
-        "trust": e.trust,
-        **claim_of(runs, noise).model_dump(),
-    }
+    fields = {*("experiment_id", "val_bpb", "reported", "commit_sha"), *("description", "category", "trust")}
+    more = {"score": score_of(e), "commit": e.commit_sha}
+    return e.model_dump(include=fields) | more | claim_of(runs, noise).model_dump()
 
 
 def _stats(facts: SummaryFacts) -> Stats:

@@ -53,13 +53,16 @@ class Issue(Command):
         return self
 
 
-class Shown(Response):
+class TokenView(Response):
     id: str
     name: str
     role: str
     kind: Kind
     tags: list[str] | None
     expires_at: str | None
+
+
+class Shown(TokenView):
     token: str
     """Sent as `Authorization: Bearer`; it is shown here and never again."""
 
@@ -138,16 +141,10 @@ async def rotate(request: Rotate, call: Call, tokens: Tokens) -> Shown:
     return shown(await tokens.rotate(await tokens.get(asked), request.overlap_s, call.proof))
 
 
-class TokenRow(Response):
-    id: str
-    name: str
-    role: str
-    kind: Kind
+class TokenRow(TokenView):
     status: Literal["active", "revoked", "expired"]
-    tags: list[str] | None
     created_at: str
     issued_by: str
-    expires_at: str | None
     rotated_at: str | None
     last_used_at: str | None
     uses_left: int | None
@@ -231,7 +228,7 @@ REASON = "the token that registered it was revoked"
 
 async def forget_gpus_of(owner: str, until: float, stores: Stores) -> list[str]:
     """Forget what `owner` registered before `until`; answers the ids. Experiments there are queued again, or end."""
-    mine = [g for g in (await stores.pool.roster()).gpus if g.owner == owner and g.registered_at <= until]
+    mine = [g for g in (await stores.pool.roster())[1] if g.owner == owner and g.registered_at <= until]
     return [gpu.gpu_id for gpu in mine if await _forget(gpu, stores)]
 
 

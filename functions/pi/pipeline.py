@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from functions.formats.charter import Reader
+from functions.formats.program_document import Reader
 from functions.kernel.authoring import PiLane
 from functions.kernel.contract import (
     CATEGORIES,
@@ -49,11 +49,17 @@ from functions.pi.views import composed
 from functions.swarm.rules.populations import Population, population_of
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.pipeline_facts import PipelineFacts, PipelineState, PipelineStep
 from state.pipelines import Pipelines
-from state.program_facts import Base, FindingsFacts, ProgramVersion
+from state.program_facts import (
+    Base,
+    FindingsFacts,
+    PipelineFacts,
+    PipelineState,
+    PipelineStep,
+    ProgramVersion,
+)
 from state.programs import Programs
-from state.records import Draft
+from state.records import Draft, view_of
 from state.settings import Settings
 from state.swarms import Swarms
 
@@ -417,7 +423,9 @@ async def status(request: OfSwarm, pipelines: Pipelines, settings: Settings) -> 
     terms = terms_in(settings)
     stand = await pipelines.stand(request.tag_in(settings))
     p = stand.pipeline
-    return PipelineStatus(
+    return view_of(
+        PipelineStatus,
+        p,
         enabled=terms.enabled,
         auto_deploy=terms.auto_deploy,
         deploy_allowed=may_deploy(p, terms),
@@ -425,13 +433,9 @@ async def status(request: OfSwarm, pipelines: Pipelines, settings: Settings) -> 
         thresholds=DeploymentThresholds(
             confidence=terms.least_confidence, deployment_confidence=terms.least_bank
         ),
-        batch_id=p.batch_id,
         ticks_this_batch=stand.ticks - p.ticks_before,
         spec_state=p.draft.state if p.draft else None,
         spec_id=p.draft.spec_id if p.draft else None,
         confidence=p.draft.confidence if p.draft else None,
-        last_flush_token=p.last_flush_token,
-        flush_count=p.flush_count,
-        confirmed_count=p.confirmed_count,
         hit_rate=hit_rate(p),
     )

@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.formats.authored import ProgramUpdate
-from functions.formats.charter import PARTS, Reader, charter
-from functions.formats.program_document import charter_of
+from functions.formats.program_document import PARTS, Reader, charter, charter_of
 from functions.kernel.contract import (
     CATEGORIES,
     Call,

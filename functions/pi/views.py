@@ -8,8 +8,7 @@ from typing import Any
 from functions.beliefs.rules.posterior import posterior
 from functions.beliefs.rules.theory import edges_of
 from functions.formats.authored import ProgramUpdate
-from functions.formats.charter import Reader, charter
-from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, charter_of, cleaned
+from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, Reader, charter, charter_of, cleaned
 from functions.people.views.nights import code
 from functions.pi.rules.findings import Findings, HypothesisLine, Region
 from functions.swarm.rules.populations import Population

@@ -298,10 +298,10 @@ class GpuList(Response):
 @function("pool::list", Http("GET", "/api/pool/list"), Http("POST", "/api/pool/list"), role="viewer")
 async def list_gpus(request: Request, pool: Pool, settings: Settings) -> GpuList:
     """Every GPU and CPU slot with its lease and health; a pure read."""
-    found = await pool.roster()
+    now, gpus = await pool.roster()
     return GpuList(
-        workers=[worker_view(gpu, found.now, settings.stale_s) for gpu in found.gpus],
-        **pool_counts(found.gpus, found.now, settings.stale_s),
+        workers=[worker_view(gpu, now, settings.stale_s) for gpu in gpus],
+        **pool_counts(gpus, now, settings.stale_s),
     )
 
 

@@ -239,7 +239,7 @@ async def dispatch(request: Command, stores: Stores, settings: Settings) -> Disp
         idle = lendable(line, settings.stale_s)
         waiting = line.waiting
         if any(e.avoided_gpu for e in waiting):
-            gpus = (await stores.pool.roster()).gpus
+            gpus = (await stores.pool.roster())[1]
             waiting = [with_a_slot(e, gpus) for e in waiting]
         matched = pairs(waiting, idle)
         taken = {gpu_id for _, gpu_id in matched}

@@ -198,17 +198,17 @@ async def sweep(request: Command, stores: Stores, settings: Settings) -> Swept:
     pool, stale_s = stores.pool, settings.stale_s
     swept = Swept(offline=[], forgotten=[], leases_ended=[], trials=[], experiments={})
     gap_s = stale_s / 2 + settings.sweep_s
-    is_grace, roster = await asyncio.gather(pool.begin_sweep(gap_s, stale_s), pool.roster())
+    is_grace, (now, gpus) = await asyncio.gather(pool.begin_sweep(gap_s, stale_s), pool.roster())
     if is_grace:
         return swept
-    for gpu in roster.gpus:
-        if may_try(gpu, roster.now) and await _close_breaker(gpu, stores):
+    for gpu in gpus:
+        if may_try(gpu, now) and await _close_breaker(gpu, stores):
             swept.trials.append(gpu.gpu_id)
-        if why_gone(gpu, roster.now, stale_s) is not None:
+        if why_gone(gpu, now, stale_s) is not None:
             await _end_lease(gpu.gpu_id, swept, stores, stale_s)
-        elif is_newly_silent(gpu, roster.now, stale_s) and await _take_offline(gpu, stores):
+        elif is_newly_silent(gpu, now, stale_s) and await _take_offline(gpu, stores):
             swept.offline.append(gpu.gpu_id)
-        elif is_forgotten(gpu, roster.now, FORGET_GPU_DAYS * DAY_S) and await _forget(gpu, stores):
+        elif is_forgotten(gpu, now, FORGET_GPU_DAYS * DAY_S) and await _forget(gpu, stores):
             swept.forgotten.append(gpu.gpu_id)
     swept.experiments.update(await stores.experiments.close_forgotten())
     return swept

@@ -105,7 +105,7 @@ async def ranked(
         return "continue"
 
     async def decide(change: Change) -> Order | Extension:
-        facts = await experiments.rank_facts(e.experiment_id, e.gpu_id, source, change)
+        facts = await experiments.rank_facts(change, e.experiment_id, e.gpu_id, source)
         policy, now = facts.policy, facts.experiment
         if not looks_at(policy.stopping.rule, bucket):
             return "continue"
@@ -113,7 +113,7 @@ async def ranked(
         if told is None:
             if (now.status, now.attempt, now.fence) != ("running", e.attempt, e.fence):
                 return "lost"
-            peers, tag = await experiments.peers(e, facts.rank_class, bucket, tick[0], change)
+            peers, tag = await experiments.peers(change, e, facts.rank_class, bucket, tick[0])
             at = checkpoint(facts, bucket, peers, tag)
             answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
             told = answer.told

@@ -39,13 +39,12 @@ from functions.search.views import StrategyView, strategy_view
 from functions.swarm.rules.results import check_comparison
 from functions.trust.rules.noise import near_scores
 from state.experiments import Experiments
-from state.facts import BranchGround, SearchFacts
+from state.facts import SearchFacts
 from state.ids import SelectionId, Tag
-from state.policies import Policies
 from state.policy import Policy
 from state.records import Mode, Selection, Sketch, Strategy
 from state.searches import Searches
-from state.tags import Strategies, StrategyFacts, Tags
+from state.tags import Policies, Strategies, StrategyFacts, Tags
 
 
 class CurrentPolicy(Response):
@@ -122,8 +121,8 @@ async def set_strategy(request: SetStrategy, strategies: Strategies) -> Strategy
             explore_ratio=request.explore_ratio,
             temperature=request.temperature,
             reason=request.reason,
-            pinned_until=facts.finished + request.pin_for if request.pin_for else 0,
-            decided_at=facts.finished,
+            pinned_until=facts.tag.finishes + request.pin_for if request.pin_for else 0,
+            decided_at=facts.tag.finishes,
         )
 
     return strategy_view((await strategies.replace(request.tag, chosen))[1])
@@ -139,13 +138,13 @@ async def adapt(request: TagCommand, strategies: Strategies, experiments: Experi
     """Choose explore, exploit, combine or ablation from the last finished experiments; all who ask agree."""
 
     async def due(facts: StrategyFacts) -> Strategy | None:
-        if not is_due(facts.strategy, facts.finished):
+        if not is_due(facts.strategy, facts.tag.finishes):
             return None
         band, policy = None, facts.policy
         if facts.best is not None:
-            band = near_scores(facts.best, facts.direction, policy, facts.noise)
+            band = near_scores(facts.best.val_bpb, facts.tag.direction, policy, facts.noise)
         recent, near = await experiments.ends(request.tag, policy.adapt.ends_read, band)
-        return next_strategy(recent, facts.finished, near, policy.adapt)
+        return next_strategy(recent, facts.tag.finishes, near, policy.adapt)
 
     before, now = await strategies.replace(request.tag, due)
     return Adapted(**strategy_view(now).model_dump(), changed=now.mode != before.mode)
@@ -217,7 +216,7 @@ def suggestion(facts: SearchFacts) -> Suggestion:
     strategy, tag, stats, ground = facts.strategy, facts.tag, facts.categories, ground_of(facts)
     unexplored, yielding, empty = underexplored(stats, CATEGORIES), high_yield(stats), barren(stats)
     aborts = should_abort(facts.crashes_in_a_row, facts.policy.crash_limit)
-    chosen = facts.ground.chosen if isinstance(facts.ground, BranchGround) else None
+    chosen = facts.chosen
     is_first = ground.base is None and ground.beside is None
     return Suggestion(
         strategy=strategy_view(strategy),
@@ -236,16 +235,12 @@ def suggestion(facts: SearchFacts) -> Suggestion:
         ],
         suggestions=suggest(
             strategy.mode,
+            ground,
             unexplored=unexplored,
             yielding=_to_exploit(facts, yielding) if strategy.mode == "exploit" else yielding,
             pair=uncombined_pair(ground.near, facts.combined) if strategy.mode == "combine" else None,
-            best=ground.base,
-            recent=ground.recent,
-            merging=ground.merging,
-            beside=ground.beside,
             least=_to_explore(facts, ground.recent),
             barren=empty,
-            near=ground.near,
             waits_for=_coming_baseline(facts),
             crashes_in_a_row=facts.crashes_in_a_row if aborts else 0,
         ),

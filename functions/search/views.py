@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from state.records import Strategy, stamp
+from state.records import Strategy, stamp, view_of
 
 
 class StrategyView(BaseModel):
@@ -21,12 +21,6 @@ class StrategyView(BaseModel):
 
 
 def strategy_view(found: Strategy) -> StrategyView:
-    return StrategyView(
-        mode=found.mode,
-        explore_ratio=found.explore_ratio,
-        temperature=found.temperature,
-        reason=found.reason,
-        updated_at=stamp(found.updated_at),
-        version=found.version,
-        pinned_until=found.pinned_until or None,
+    return view_of(
+        StrategyView, found, updated_at=stamp(found.updated_at), pinned_until=found.pinned_until or None
     )

@@ -12,7 +12,7 @@ from pydantic import Field, WithJsonSchema
 
 from functions.experiments.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
 from functions.experiments.rules.verdict import check_plausible
-from functions.formats.charter import Reader
+from functions.formats.program_document import Reader
 from functions.kernel.contract import Call, Command, Http, Request, Response, function
 from functions.kernel.rules.access import LOCAL, Caller, check_tags, check_worker
 from functions.pi.views import document_for
@@ -32,7 +32,7 @@ from state.quota import Quota, counting, enforced
 from state.records import SwarmWorker, Value, score, view_of
 from state.settings import Settings
 from state.swarm_facts import SwarmFacts
-from state.swarms import Swarms, WorkerWithToken
+from state.swarms import Swarms
 from state.tags import begin
 from state.token_values import Token
 from state.tokens import Tokens
@@ -116,7 +116,7 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
         issued = await joining.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
         if worker.tag != tag:
             served = await joining.programs.served(worker.tag)
-        return _welcome(issued, served, call.lab_url(settings))
+        return _welcome(*issued, served, call.lab_url(settings))
     enrolling = await _admitted(request, call, joining, settings)
     await _open_swarm(tag, joining.dimensions, settings)
     is_invited = enrolling is not None or None not in (settings.swarm_secret, request.enroll_token)
@@ -124,7 +124,7 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
         issued = await joining.swarms.join(
             _asked(request, tag), call.caller.name, enrolling, is_limited=is_invited
         )
-    return _welcome(issued, served, call.lab_url(settings))
+    return _welcome(*issued, served, call.lab_url(settings))
 
 
 def _check_baseline(value: float, swarm: SwarmFacts | None) -> None:
@@ -142,14 +142,13 @@ def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:
     return {**said, "tag": tag}
 
 
-def _welcome(issued: WorkerWithToken, served: ServedProgram, url: str) -> Welcome:
-    worker = issued.worker
+def _welcome(worker: SwarmWorker, token: str, served: ServedProgram, url: str) -> Welcome:
     reader = Reader(url, worker.tag, worker.worker_id, is_worker=True)
     return Welcome(
         ok=True,
         message=f"Welcome {worker.worker_id}! You are worker #{worker.number}.",
         current_program_md=document_for(served, reader),
-        worker_token=issued.text,
+        worker_token=token,
     )
 
 

@@ -36,7 +36,7 @@ from functions.swarm.rules.trials import followed, to_repeat
 from functions.swarm.views import ProposedDimensionView, proposed_view
 from functions.trust.rules.ruling import retest_of
 from state.change import Change
-from state.dimension_proposals import DimensionProposals
+from state.dimensions import DimensionProposals
 from state.errors import BudgetExhausted, Conflict, Invalid, NotFound
 from state.experiments import Experiments
 from state.facts import RetestFacts
@@ -44,7 +44,7 @@ from state.ids import Tag as TagName
 from state.programs import Programs
 from state.records import Dtype, Number, ProposedDimension, Value
 from state.settings import Settings
-from state.trial_facts import TrialFacts
+from state.swarm_facts import TrialFacts
 
 log = logging.getLogger(__name__)
 

@@ -153,7 +153,7 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments, settin
     """Report a run's metric on its way; at a tenth and each fifth it is ranked, and may be stopped or extended."""
 
     async def decide(change: Change) -> Told | Stop:
-        facts = await experiments.rank_facts(request.id, source=request.tick_source, change=change)
+        facts = await experiments.rank_facts(change, request.id, source=request.tick_source)
         e = facts.experiment
         if e.worker_id is None:
             raise not_of_a_swarm(request.id)
@@ -196,7 +196,7 @@ async def _told(
         keep()
         return _answer(before, facts)
     value = ranked_value(e, request.m, request.tick_source, policy)
-    peers, tag = await experiments.peers(e, facts.rank_class, bucket, value, change)
+    peers, tag = await experiments.peers(change, e, facts.rank_class, bucket, value)
     here = checkpoint(facts, bucket, peers, tag)
     extra_s = extension_s(e.budget_s or 0.0, policy)
     here = replace(here, may_extend=here.may_extend and extra_s > 0)
@@ -348,9 +348,7 @@ async def stats(request: OfSwarm, stores: Stores, settings: Settings) -> RunStat
         saved_gpu_seconds=round(left * run_time(facts.policy).budget_s, 1) if facts else 0.0,
         best_delta=leaders[0].best_delta_bpb if leaders else None,
         bucket_pools={
-            f"{bucket:.1f}": BucketView(
-                **{f"p{percent}": value for percent, value in pool.percentiles.items()}, n=pool.runs
-            )
-            for bucket, pool in pools.items()
+            f"{bucket:.1f}": BucketView(**{f"p{percent}": value for percent, value in values.items()}, n=n)
+            for bucket, (n, values) in pools.items()
         },
     )

@@ -14,8 +14,8 @@ from state.decisions import HandOut
 from state.errors import NotFound
 from state.policy import TickSource
 from state.records import Dimension, Experiment, ProposedDimension, stamp, stamped
-from state.records.dimensions import DimensionFields, ProposedFields
-from state.trial_facts import TrialFacts
+from state.records.swarms import DimensionFields, ProposedFields
+from state.swarm_facts import TrialFacts
 
 # -- Dimensions and proposed dimensions in answers.
 

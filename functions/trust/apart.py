@@ -39,16 +39,16 @@ async def free_name(tag: str, what: str, taken: Collection[str], tags: Tags) -> 
     return name
 
 
+SAME = {"base_commit", "evaluator", "evaluator_files", "evaluator_command", "hidden_split"}
+"""Fields of a tag that the one beside it shares."""
+
+
 async def open_beside(into: str, tag: Tag, policy: Policy, call: Call) -> None:
     """Open the tag of the runs, unless it is open."""
     body = {
         "tag": into,
         "metric": {"name": tag.metric, "direction": tag.direction},
-        "base_commit": tag.base_commit,
-        "evaluator": tag.evaluator,
-        "evaluator_files": tag.evaluator_files,
-        "evaluator_command": tag.evaluator_command,
-        "hidden_split": tag.hidden_split,
+        **tag.model_dump(include=SAME),
         "policy": policy.model_dump(mode="json"),
     }
     try:

@@ -21,11 +21,10 @@ from functions.trust.rules.audit_tags import SwarmSnapshot, forest_violations, s
 from state.derived import rebuild
 from state.dimensions import Dimensions
 from state.experiments import Experiments
-from state.policies import Policies
 from state.pool import Pool
 from state.records import Tag as TagRecord
 from state.snapshots import Snapshots
-from state.tags import Tags
+from state.tags import Policies, Tags
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,7 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
     retests = await snapshots.retests(found)
     rebuilt = await asyncio.to_thread(rebuild, [*found, *retests], tag.direction)
     measured = await asyncio.to_thread(noise, [*found, *retests])
+    ranks, ends, told = await snapshots.ranked(name)
     return TagSnapshot(
         tag=tag,
         experiments=found,
@@ -118,9 +118,9 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
         finished_events=finished_events,
         lost_patches=await snapshots.lost_patches([*found, *retests]),
         books=await snapshots.books([*found, *retests]),
-        ranks=await snapshots.ranks(name),
-        ends=await snapshots.ends(name),
-        told=await snapshots.told(name),
+        ranks=ranks,
+        ends=ends,
+        told=told,
         dimensions=(await stores.dimensions.facts(name)).dimensions,
     )
 
@@ -139,7 +139,7 @@ async def _swarm(s: TagSnapshot, stores: Stores) -> SwarmSnapshot:
 
 
 async def _pool_snapshot(tags: Sequence[TagRecord], stores: Stores) -> PoolSnapshot:
-    snapshots, gpus = stores.snapshots, list((await stores.pool.roster()).gpus)
+    snapshots, gpus = stores.snapshots, (await stores.pool.roster())[1]
     return PoolSnapshot(
         gpus=gpus,
         owned=await snapshots.owned_gpus(),

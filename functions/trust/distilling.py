@@ -30,16 +30,15 @@ from functions.trust.rules.distilling import (
     most_runs,
 )
 from functions.trust.rules.noise import near_margin, noise_of
-from state.distillations import Distillations
+from state.apart import Distillations
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments
 from state.facts import Spread
 from state.ids import Tag as TagName
-from state.policies import Policies
 from state.records import NO_CHANGE, ChainChange, Distillation
 from state.reports import NightFacts, Reports
 from state.settings import Settings
-from state.tags import Tags
+from state.tags import Policies, Tags
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -41,7 +41,6 @@ from functions.trust.rules.retracting import (
 )
 from functions.trust.rules.ruling import Race, in_words, without_gain
 from state.change import Change
-from state.codes import code_of
 from state.decisions import Ending, Growth, Retraction, Ruling
 from state.derived import change
 from state.digests import digest_of
@@ -51,6 +50,7 @@ from state.facts import Comparison, RetestFacts, RunFacts
 from state.hidden import HiddenNumbers
 from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
+from state.noise import code_of
 from state.records import OPEN, Experiment, Tag, Trace
 from state.settings import Settings
 from state.tags import Tags

@@ -17,16 +17,16 @@ from functions.kernel.off_loop import Children
 from functions.trust.apart import POLICY, codes_of, free_name, open_beside, submit_beside
 from functions.trust.rules.certifying import begun, reference_of
 from functions.trust.rules.transferring import certificate_of, ended, judged, planned, why_not
+from state.apart import Transfers
 from state.certificates import Certificates
-from state.entries import TrainFacts
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
+from state.facts import TrainFacts
 from state.ids import ExperimentId
 from state.ids import Tag as TagName
 from state.records import OPEN, Experiment, Transfer
 from state.settings import Settings
 from state.tags import Tags
-from state.transfers import Transfers
 
 
 @dataclass(frozen=True)

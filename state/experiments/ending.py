@@ -10,20 +10,18 @@ from typing import Any, Literal, TypeVar
 from state.booking import due, warn, write_books
 from state.budgets import Books, between, in_seconds, is_spent, milliseconds
 from state.change import NOW, Asked, Change, Decide, Word, clock, hgetall, hmget, size, zscore
-from state.client import time_of
-from state.codes import noise_entry
-from state.decisions import BrokenLease, Ended, Ending, Growth, Requeued
+from state.decisions import BrokenLease, Ending, Growth
 from state.derived import Derived, step
 from state.experiments.ranking import add_trends, counted, counting, ends_at, trends_at
-from state.experiments.reading import ExperimentReader, experiment_in
-from state.experiments.walking import base_above, base_found
+from state.experiments.reading import ExperimentReader, retest_id
 from state.experiments.writing import apply, put_best, relist
 from state.facts import Comparison, RunFacts, Spread
 from state.gpu_flags import FLAGS, LEASED, keep_gpu
 from state.ids import named_by
 from state.leases import Holding
-from state.noise import class_id, noise_key, runs_at
+from state.noise import class_id, noise_entry, noise_key, runs_at
 from state.policy import read_policy
+from state.reads import base_above, base_found, experiment_in
 from state.records import (
     JUDGED,
     Best,
@@ -75,39 +73,35 @@ class EndingStore(ExperimentReader):
 
     async def run_facts(self, change: Change, experiment_id: str, attempt: int | None = None) -> RunFacts:
         """Facts to judge a report on an experiment or attempt. Raises NotFound: no such experiment."""
-        found = await change.read(self._of_run(experiment_id, of_attempt=attempt is not None))
-        return self._run(found, experiment_id, attempt)
-
-    def _of_run(self, experiment_id: str, *, of_attempt: bool) -> dict[str, Asked | None]:
         keys, (first, tag) = self._keys, named_by(experiment_id)
         of_tag = keys.of(tag)
-        return {
-            "now": ("TIME",),
-            "experiment": hgetall(keys.experiment(experiment_id), *OF_RUN),
-            "attempts": hgetall(keys.attempts(experiment_id)) if of_attempt else None,
-            "first": hgetall(keys.experiment(first), "status") if first != experiment_id else None,
-            "tag": hgetall(of_tag.tag, *OF_TAG),
-            "policy": hgetall(of_tag.policy, "version"),
-            "crashes": hmget(of_tag.crashes, "consecutive").maybe(),
-            "best": hgetall(of_tag.best, "version"),
-        }
+        repeated = hgetall(keys.experiment(first), "status").to(Experiment.found)
 
-    def _run(self, found: Mapping[str, Any], experiment_id: str, attempt: int | None = None) -> RunFacts:
-        stored, policy, attempts = found["experiment"], found["policy"], found["attempts"]
-        e = experiment_in(stored, experiment_id)
-        answer = (attempts or {}).get(f"{attempt}:answer") or stored.get("answer")
+        def stored_run(stored: Mapping[str, str]) -> tuple[Experiment, str | None]:
+            return experiment_in(stored, experiment_id), stored.get("answer")
+
+        found = await change.read(
+            {
+                "now": clock(),
+                "experiment": hgetall(keys.experiment(experiment_id), *OF_RUN).to(stored_run),
+                "attempts": hgetall(keys.attempts(experiment_id)) if attempt is not None else None,
+                "first": repeated if first != experiment_id else None,
+                "tag": hgetall(of_tag.tag, *OF_TAG).to(Tag.parse),
+                "policy": hgetall(of_tag.policy, "version"),
+                "crashes": hmget(of_tag.crashes, "consecutive").maybe(),
+                "best": hgetall(of_tag.best, "version").to(Best.found),
+            }
+        )
+        (e, answer), policy, crashes = found["experiment"], found["policy"], found.pop("crashes")
+        of_attempt = found["attempts"] or {}
+        answer = of_attempt.get(f"{attempt}:answer") or answer
+        found |= {"experiment": e, "policy": read_policy(policy.get("values"))}
         return RunFacts(
-            now=time_of(found["now"]),
-            experiment=e,
-            gpu_id=(attempts or {}).get(f"{attempt}:gpu_id") or e.gpu_id,
-            first=Experiment.found(found["first"]),
+            **found,
+            gpu_id=of_attempt.get(f"{attempt}:gpu_id") or e.gpu_id,
             answer=json.loads(answer) if answer else None,
-            tag=Tag.parse(found["tag"]),
-            policy=read_policy(policy.get("values")),
             policy_version=int(policy["version"]),
-            crashes_in_a_row=int(found["crashes"]["consecutive"] or 0),
-            best=Best.found(found["best"]),
-            attempts=attempts,
+            crashes_in_a_row=int(crashes["consecutive"] or 0),
         )
 
     async def comparison(
@@ -138,23 +132,23 @@ class EndingStore(ExperimentReader):
                 "runs": hmget(noise, code, own),
                 "noise": hmget(noise, "squares", "df", best_code or code).maybe(),
                 "gpu": hgetall(keys.gpu(run.gpu_id), *FLAGS, *OF_CRASHES) if run.gpu_id else None,
-                "best": hgetall(keys.best(e.tag, other_key), "version") if other_key else None,
+                "best": hgetall(keys.best(e.tag, other_key), "version").to(Best.found) if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
                 "kept": hmget(keys.experiment(base_id), "status") if base_id else None,
                 "forest": hmget(keys.of(e.tag).forest, "epoch") if choice else None,
                 "reference": hmget(keys.of(e.tag).reference_times, *classes) if is_timed else None,
-                **{name: hgetall(keys.trace(name), "version", "status") for name in names},
+                **{name: hgetall(keys.trace(name), "version", "status").to(Trace.found) for name in names},
                 **counts,
                 **self._around(e),
             }
         )
-        best = run.best if other_key is None else Best.found(found["best"])
+        best = run.best if other_key is None else found["best"]
         spread, runs = found["noise"], found["runs"]
         bests = spread[best_code or code]
         if best is not None and best.code not in (code, best_code):
             (kept,) = await change.read(hmget(noise, best.code or ""))
             bests = kept[best.code or ""]
-        traces = {name: Trace.parse(found[name]) for name in names if found[name]}
+        traces: dict[str, Trace] = {name: found[name] for name in names if found[name]}
         trace = traces.pop(choice.trace_id, None) if choice else None
         stands_on = begins_on = await base_found(self._lab, found["base"]) if base_id else None
         if choice and trace and trace.base and _has_another_base(trace, e, choice, begins_on):
@@ -187,18 +181,12 @@ class EndingStore(ExperimentReader):
     async def _with_retests(self, change: Change, names: Sequence[str]) -> tuple[tuple[Experiment, ...], ...]:
         """Runs with a value of each of these experiments, itself first; two round trips."""
         key = self._keys.experiment
-        firsts = [
-            Experiment.found(row)
-            for row in await change.read(*(hgetall(key(n), "status", "retests") for n in names))
-        ]
-        again = [f"{e.experiment_id}.{nth + 2}" for e in firsts if e for nth in range(e.retests)]
-        rows = await change.read(*(hgetall(key(name), "status") for name in again)) if again else []
-        retests = [run for row in rows if (run := Experiment.found(row)) and run.is_evidence]
-        return tuple(
-            (e, *(run for run in retests if run.retest_of == e.experiment_id))
-            for e in firsts
-            if e is not None
-        )
+        found = await change.read(*(hgetall(key(n), "status", "retests").to(Experiment.found) for n in names))
+        firsts = [e for e in found if e is not None]
+        again = [retest_id(e, nth) for e in firsts for nth in range(e.retests)]
+        runs = await change.read(*(hgetall(key(name), "status").to(Experiment.found) for name in again))
+        retests = [run for run in runs if run and run.is_evidence]
+        return tuple((e, *(run for run in retests if run.retest_of == e.experiment_id)) for e in firsts)
 
     def _counts_of_ends(self, e: Experiment, value: float | None) -> dict[str, Asked]:
         """Commands that rank a run's value among the final values of others. Empty if it was not ranked."""
@@ -488,8 +476,8 @@ class EndingStore(ExperimentReader):
 
             if then is None or run is None:
                 let_go()
-            elif isinstance(then, Ended):
-                ending = Ending(e, then.status, {"error": lease.reason}, reason=lease.reason)
+            elif then == "stopped" or then == "lost":
+                ending = Ending(e, then, {"error": lease.reason}, reason=lease.reason)
                 await self.finish(change, run, ending, used_until=used_until, first=let_go)
             else:
                 await self._requeue(
@@ -498,7 +486,7 @@ class EndingStore(ExperimentReader):
                     lease.reason,
                     used_until,
                     let_go,
-                    "lost" if isinstance(then, Requeued) else None,
+                    "lost" if then == "requeued" else None,
                 )
             return lease
 

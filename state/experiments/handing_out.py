@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import get_args
 
+from state import reads
+from state.booking import RUNS, Booking, a_run, reading_books, set_aside
 from state.change import NOW, Change, Joined, Word, hmget, size, zscore
 from state.decisions import Ending, HandOut, Rank
 from state.entries import Entered, Entry, EntryFacts, Run
@@ -16,10 +18,8 @@ from state.experiments.queueing import run_fields
 from state.experiments.ranking import REPORTED, Ranking, pools_at, rank_class
 from state.experiments.registering import Registering, names_of
 from state.experiments.writing import relist
-from state.indexes import members, records
 from state.policy import TickSource
 from state.records import Experiment, SwarmWorker, flatten
-from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
 from state.swarm_facts import SwarmFacts
 
 OF_REPORTS = (
@@ -27,6 +27,8 @@ OF_REPORTS = (
     *("extended_s", "base_metric", "base_progress"),
 )
 """Fields of a run that come from its reports."""
+OF_WORKER = {"worker_id", "gpu_type", "baseline_bpb"}
+"""Fields of a worker that its runs have."""
 NEARLY_FEW = 8
 """So many configs above `few` their number is guarded: several workers take some at once."""
 AT_ONCE = 1000
@@ -79,21 +81,11 @@ class HandingOut(Registering, EndingStore, Ranking):
             tag=facts.tag,
             policy=facts.policy,
             policy_version=facts.policy_version,
-            crashes=0,
-            first=None,
-            parents={},
-            epoch=1,
-            selection=None,
-            selection_ends=None,
-            branch=None,
-            slots=(),
             tried=found["tried"],
             of_tag={**found["limits"], **found["taken"]},
         )
         of_run = {
-            "worker_id": worker.worker_id,
-            "gpu_type": worker.gpu_type,
-            "baseline_bpb": worker.baseline_bpb,
+            **worker.model_dump(include=OF_WORKER),
             "fingerprint": out.fingerprint,
             "population_id": out.population_id,
             "population_strategy": out.strategy,
@@ -139,9 +131,7 @@ class HandingOut(Registering, EndingStore, Ranking):
         of_run = {
             "status": "running",
             "handed_out": 1,
-            "worker_id": worker.worker_id,
-            "gpu_type": worker.gpu_type,
-            "baseline_bpb": worker.baseline_bpb,
+            **worker.model_dump(include=OF_WORKER),
             "budget_s": budget_s,
         }
         change.hset(run, {**flatten(of_run), "started_at": NOW})
@@ -250,10 +240,9 @@ class HandingOut(Registering, EndingStore, Ranking):
 
     async def overdue(self) -> list[Experiment]:
         """Runs of all swarms whose workers have been silent for too long."""
-        keys = self._keys
-        reading = members(self._lab, keys("handed_out"), high="now", limit=AT_ONCE)
-        [answer] = await self._lab.pipeline([reading])
-        return [Experiment.parse(fields) for fields in records(answer).values() if fields]
+        return await self._lab.one(
+            reads.records(self._lab, Experiment, self._keys("handed_out"), high="now", limit=AT_ONCE)
+        )
 
 
 def _started(worker: SwarmWorker, nth: int) -> dict[str, object]:

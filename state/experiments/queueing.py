@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from state import reads
+from state.booking import RUNS, Booking, a_run, reading_books, set_aside
 from state.change import (
     NOW,
     Change,
@@ -16,24 +18,21 @@ from state.change import (
     Number,
     Read,
     Word,
+    clock,
     hgetall,
     hmget,
-    loosely,
     size,
     zscore,
 )
-from state.client import Lab, time_of
-from state.entries import HeldLease, Queued, Run, TrainFacts
-from state.experiments.reading import ExperimentReader, experiment_in
+from state.entries import HeldLease, Queued, Run
+from state.experiments.reading import ExperimentReader
 from state.experiments.writing import relist
+from state.facts import TrainFacts
 from state.gpu_flags import FLAGS, keep_gpu
 from state.ids import named_by
-from state.indexes import members, read_as, values
 from state.keys import Keys
 from state.moves import Arg
-from state.policy import read_policy
-from state.records import STATUSES, Experiment, GpuState, Status, Tag, flatten
-from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
+from state.records import STATUSES, Experiment, Status, flatten
 from state.tags import reading_pins
 
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
@@ -113,8 +112,8 @@ class Queueing(ExperimentReader):
     async def _to_hold_back(self, change: Change, tag: str, also: Read[A]) -> tuple[Waiting, A]:
         """Experiments of a tag that will wait for its baseline, and what else is asked."""
         queued = self._keys.status(tag, "queued", "")[0]
-        _, other, found = await change.read(size(queued), also, loosely(*reading_pins(self._lab, tag)))
-        pins = {name: pin for name, (pin,) in values(found).items()}
+        _, other, found = await change.read(size(queued), also, reading_pins(self._lab, tag))
+        pins = {name: pin for name, (pin,) in found.items()}
         if not pins:
             return {}, other
         places = await change.read(*(zscore(self._keys.queue(pin), name) for name, pin in pins.items()))
@@ -150,28 +149,21 @@ class Queueing(ExperimentReader):
     async def train_facts(self, experiment_id: str) -> TrainFacts:
         """Facts for queueing an experiment. Raises NotFound: no such experiment."""
         found = await self._lab.read(self._with_tag_and_slots(experiment_id))
-        e = experiment_in(found["experiment"], experiment_id)
+        e: Experiment = found["experiment"]
         lease: list[str] = []
         if e.gpu_id is not None:
             lease = await self._lab.command("HMGET", self._keys.gpu(e.gpu_id), "holder", "fence")
-        return TrainFacts(
-            now=time_of(found["now"]),
-            experiment=e,
-            tag=Tag.parse(found["tag"]),
-            policy=read_policy(found["policy"]),
-            slots=slots_of(found["slots"]),
-            holds=lease == [e.experiment_id, str(e.fence)],
-        )
+        return TrainFacts(**found, holds=lease == [e.experiment_id, str(e.fence)])
 
-    def _with_tag_and_slots(self, experiment_id: str) -> dict[str, Sequence[Arg]]:
-        """Commands that read an experiment with its tag, its policy and every GPU."""
+    def _with_tag_and_slots(self, experiment_id: str) -> dict[str, Read[Any]]:
+        """Reads of an experiment with its tag, its policy and every GPU."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
         return {
-            "now": ("TIME",),
-            "experiment": ("HGETALL", keys.experiment(experiment_id)),
-            "tag": ("HGETALL", keys.tag(tag)),
-            "policy": ("HGET", keys("policy", tag), "values"),
-            "slots": slots(self._lab),
+            "now": clock(),
+            "experiment": reads.experiment(keys, experiment_id),
+            "tag": reads.tag(keys, tag),
+            "policy": reads.policy(keys, tag),
+            "slots": reads.slots(self._lab),
         }
 
     async def enqueue(
@@ -264,15 +256,7 @@ class Queueing(ExperimentReader):
 
 
 def run_fields(run: Run) -> dict[str, str]:
-    return flatten(
-        {
-            "priority": run.priority,
-            "pinned_gpu": run.pinned_gpu,
-            "budget_s": run.budget_s,
-            "timeout_s": run.timeout_s,
-            "config_delta": dict(run.config_delta) if run.config_delta else None,
-        }
-    )
+    return flatten(vars(run) | {"config_delta": dict(run.config_delta) if run.config_delta else None})
 
 
 def waits_aside(gate: Mapping[str, str | None], experiment_id: str | None = None) -> bool:
@@ -316,12 +300,3 @@ def begin_baseline(change: Change, tag: str, name: str | Joined, others: Waiting
     for pin, places in others.items():
         change.zadd(keys.parked(tag, pin), places)
         change.zrem(keys.queue(pin), *places)
-
-
-def slots(lab: Lab) -> Sequence[Arg]:
-    """A command that reads every GPU, for `slots_of`."""
-    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=GpuState)
-
-
-def slots_of(stored: Sequence[Any]) -> list[GpuState]:
-    return read_as(GpuState, stored)

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any
 
-from state.change import NOW, Change, Joined, hgetall
-from state.client import time_of
+from state import reads
+from state.change import NOW, Change, Joined, Read, Reader, clock, hgetall, loosely
 from state.decisions import Rank
-from state.experiments.reading import ExperimentReader, experiment_in
+from state.experiments.reading import ExperimentReader
 from state.facts import Peers, RankFacts, Trend
 from state.ids import named_by
 from state.keys import Keys
 from state.noise import class_id
-from state.policy import BUCKETS, TickSource, read_policy
+from state.policy import BUCKETS, TickSource
+from state.reads import experiment_in
 from state.records import Experiment, Tag, flatten
-from state.tags import tag_in
 
 TICKS_KEPT = 500
 REPORTED = (
@@ -39,50 +39,42 @@ UNITS = [1 if name == "runs" else 10**9 for name in SUMS]
 class Ranking(ExperimentReader):
     async def rank_facts(
         self,
+        change: Change,
         experiment_id: str,
         gpu_id: str | None = None,
         source: TickSource = "report",
-        change: Change | None = None,
     ) -> RankFacts:
-        """Facts of a run at a bucket, held by a `change`. Raises NotFound: no such experiment."""
+        """Facts of a run at a bucket, held by the change. Raises NotFound: no such experiment."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
-        found = await (change or self._lab).read(
+        found = await change.read(
             {
-                "now": ("TIME",),
+                "now": clock(),
                 "experiment": hgetall(keys.experiment(experiment_id), *REPORTED),
-                "policy": ("HGET", keys("policy", tag), "values"),
+                "policy": reads.policy(keys, tag),
                 "gpu_class": ("HGET", keys.gpu(gpu_id), "gpu_name") if gpu_id else None,
             }
         )
         e = experiment_in(found["experiment"], experiment_id)
-        return RankFacts(
-            now=time_of(found["now"]),
-            experiment=e,
-            policy=read_policy(found["policy"]),
-            rank_class=rank_class(found["gpu_class"] or e.gpu_type or "", source),
-            tick_source=source,
-        )
+        gpu_class = found["gpu_class"] or e.gpu_type or ""
+        return RankFacts(found["now"], e, found["policy"], rank_class(gpu_class, source), source)
 
     async def peers(
-        self, e: Experiment, rank_class: str, bucket: float, value: float, change: Change | None = None
+        self, reader: Reader, e: Experiment, rank_class: str, bucket: float, value: float
     ) -> tuple[Peers, Tag]:
         """Rank of a value among other runs at the same progress, O(log n). Raises NotFound: no such tag."""
         earlier = [f"{at!r}:stopped" for at in BUCKETS if at < bucket]
         sums = [f"{bucket!r}:{name}" for name in SUMS]
-        trends = trends_at(self._keys, e.tag, rank_class)
-        commands = [
+        *counts, known, tag = await reader.read(
             *counting(ranks_at(self._keys, e.tag, rank_class, bucket), e.experiment_id, value),
-            ("HMGET", trends, *sums, *earlier),
-            ("HGETALL", self._keys.tag(e.tag)),
-        ]
-        found = await (change or self._lab).read({str(nth): asked for nth, asked in enumerate(commands)})
-        *counts, known, tag = found.values()
+            loosely("HMGET", trends_at(self._keys, e.tag, rank_class), *sums, *earlier),
+            reads.tag(self._keys, e.tag),
+        )
         peers = replace(
             counted(counts, value),
             stopped=sum(int(n or 0) for n in known[len(sums) :]),
             trend=Trend(*(int(amount or 0) / unit for amount, unit in zip(known, UNITS, strict=False))),
         )
-        return peers, tag_in(tag, e.tag)
+        return peers, tag
 
     def rank(self, change: Change, e: Experiment, rank: Rank) -> None:
         """Enter a run's value at a bucket among its peers, with what it is told there for the first time."""
@@ -157,14 +149,14 @@ def _said(e: Experiment, rank: Rank) -> dict[str, Any]:
     }
 
 
-def counting(pool: str, own_id: str, value: float) -> list[tuple[str, ...]]:
-    """Commands that count how a run's value compares with those of a pool; O(log n) each. `counted` reads them."""
+def counting(pool: str, own_id: str, value: float) -> list[Read[Any]]:
+    """Reads that count how a run's value compares with those of a pool; O(log n) each. `counted` reads them."""
     own = repr(value)
     return [
-        ("ZCOUNT", pool, "-inf", f"({own}"),
-        ("ZCOUNT", pool, own, own),
-        ("ZCARD", pool),
-        ("ZSCORE", pool, own_id),
+        loosely("ZCOUNT", pool, "-inf", f"({own}"),
+        loosely("ZCOUNT", pool, own, own),
+        loosely("ZCARD", pool),
+        loosely("ZSCORE", pool, own_id),
     ]
 
 

@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
+from state import reads
 from state.archive import no_archive
+from state.change import Read, loosely
 from state.client import Lab
-from state.errors import NotFound
-from state.experiments.walking import ancestors, ancestry, base_above, base_found
-from state.indexes import fields_of, members, records, values
-from state.moves import Arg
+from state.keys import Keys
 from state.patches import unpacked
+from state.reads import fields_of
 from state.records import Best, Direction, End, Experiment, Record, Status
-from state.refusals import unknown_trace
+from state.refusals import unknown_tag, unknown_trace
 from state.store import Store
-from state.tags import unknown
 
 R = TypeVar("R", bound=Record)
 
@@ -62,7 +61,7 @@ class ExperimentReader(Store):
 
     async def get(self, experiment_id: str) -> Experiment:
         """The experiment. Raises NotFound: no such experiment."""
-        return experiment_in(await self._lab.hash(self._keys.experiment(experiment_id)), experiment_id)
+        return await self._lab.one(reads.experiment(self._keys, experiment_id))
 
     async def many(self, ids: Sequence[str]) -> list[Experiment]:
         stored = await self._lab.hashes([self._keys.experiment(i) for i in ids])
@@ -70,27 +69,23 @@ class ExperimentReader(Store):
 
     async def page(self, window: Window) -> Page[Experiment]:
         """One page by index, in the order of numbers."""
-        [answer] = await self._lab.pipeline([self._page(window)])
-        return page_of(Experiment, answer, newest=window.newest)
+        return await self._lab.one(self._page(Experiment, window))
 
     async def history(self, kind: type[R], window: Window) -> Page[R]:
         """The same as records of this kind. Raises NotFound: no such tag, or it has no such trace."""
         tag, trace_id = window.tag, window.trace_id
-        direction, answer, *of_trace = await self._lab.pipeline(
-            [
-                ("HGET", self._keys.tag(tag), "direction"),
-                self._page(window),
-                *([("HGET", self._keys.trace(trace_id), "tag")] if trace_id else []),
-            ]
+        direction, page, of_trace = await self._lab.read(
+            loosely("HGET", self._keys.tag(tag), "direction"),
+            self._page(kind, window),
+            loosely("HGET", self._keys.trace(trace_id or "none"), "tag"),
         )
         if direction is None:
-            raise unknown(tag)
-        if trace_id and of_trace != [tag]:
+            raise unknown_tag(tag)
+        if trace_id and of_trace != tag:
             raise unknown_trace(tag, trace_id)
-        return replace(page_of(kind, answer, newest=window.newest), direction=direction)
+        return replace(page, direction=direction)
 
-    def _page(self, window: Window) -> Sequence[Arg]:
-        """A command for `page_of`."""
+    def _page(self, kind: type[R], window: Window) -> Read[Page[R]]:
         keys, tag, status, category = self._keys, window.tag, window.status, window.category
         index = None
         if status:
@@ -99,7 +94,14 @@ class ExperimentReader(Store):
             index = keys("category", tag, category)
         whole = keys.of_trace(window.trace_id) if window.trace_id else keys("lineage", tag)
         both = index is not None and window.trace_id is not None
-        return self._lab.reading(
+
+        def page_of(answer: Sequence[Any]) -> Page[R]:
+            total, following, *rows = answer
+            found = [kind.parse(fields_of(row)) for row in rows]
+            ordered = found[::-1] if window.newest else found
+            return Page(ordered, int(total), int(following) if following else None)
+
+        command = self._lab.reading(
             "read_history",
             keys={"index": whole if both else index or whole, "filter": index if both else None},
             args={
@@ -110,16 +112,17 @@ class ExperimentReader(Store):
                 "most_bytes": window.most_bytes,
             },
         )
+        return loosely(*command).to(page_of)
 
     async def ends(self, tag: str, last: int, near: tuple[float, float] | None) -> tuple[list[End], int]:
         """Ends of the newest finished experiments, oldest first, and number of near misses with a score in `near`."""
         found = await self._lab.read(
             {
-                "ends": newest_ends(self._lab, tag, last),
-                "near": ("ZCOUNT", self._keys("near_misses", tag), *map(repr, near)) if near else None,
+                "ends": ends(self._lab, tag, last),
+                "near": near_count(self._keys, tag, near) if near else None,
             }
         )
-        return ends_of(found["ends"]), int(found["near"] or 0)
+        return found["ends"], found["near"] or 0
 
     async def by_number(self, tag: str, status: Status, limit: int) -> list[Experiment]:
         """The newest of one status, oldest first."""
@@ -128,9 +131,10 @@ class ExperimentReader(Store):
     async def claims(self, tag: str, limit: int) -> list[Experiment]:
         """Claims among the newest discards that the lab has not measured, oldest first."""
         index, fields = self._keys.status(tag, "discard", "")[0], ("claimed", "measured_by")
-        reading = members(self._lab, index, limit=limit, newest=True, fields=fields, holding="true")
-        [answer] = await self._lab.pipeline([reading])
-        names = [name for name, (_, measured_by) in values(answer).items() if measured_by is None]
+        (found,) = await self._lab.read(
+            reads.members(self._lab, index, limit=limit, newest=True, fields=fields, holding="true")
+        )
+        names = [name for name, (_, measured_by) in found.items() if measured_by is None]
         return [e for e in await self.many(names[::-1]) if e.is_claim] if names else []
 
     async def base_above(self, parent_ids: Sequence[str]) -> Experiment | None:
@@ -140,16 +144,15 @@ class ExperimentReader(Store):
         """
         if not parent_ids:
             return None
-        [answer] = await self._lab.pipeline([base_above(self._lab, self._keys.experiment(parent_ids[0]))])
-        return await base_found(self._lab, answer)
+        (answer,) = await self._lab.read(reads.base_above(self._lab, self._keys.experiment(parent_ids[0])))
+        return await reads.base_found(self._lab, answer)
 
     async def above(self, parent_ids: Sequence[str], most: int) -> tuple[list[Experiment], bool]:
         """These and their ancestors, `most` levels up, without constants and metrics; whether all."""
         if not parent_ids:
             return [], True
-        [answer] = await self._lab.pipeline([ancestors(self._lab, parent_ids, most)])
-        known, is_whole = ancestry(answer)
-        return [*known.values()], is_whole
+        ((known, is_whole),) = await self._lab.read(reads.above(self._lab, parent_ids, most))
+        return [*reads.ancestry(known).values()], is_whole
 
     async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:
         """The retests of several experiments, in the order of their seeds."""
@@ -159,8 +162,7 @@ class ExperimentReader(Store):
 
     async def best(self, tag: str, other_key: str | None = None) -> Best | None:
         """The best under the main comparability key, or under another."""
-        stored = await self._lab.hash(self._keys.best(tag, other_key))
-        return Best.found(stored)
+        return await self._lab.one(reads.best(self._keys, tag, other_key))
 
     async def patch(self, e: Experiment) -> bytes | None:
         """The patch against the tag's base, as sent; None: none was. Raises Damaged: it has changed."""
@@ -195,65 +197,53 @@ class ExperimentReader(Store):
 
     async def attempts_of(self, experiment_ids: Sequence[str]) -> list[dict[int, dict[str, str]]]:
         """The attempts of several experiments."""
-        return [
-            by_attempt(stored)
-            for stored in await self._lab.hashes([self._keys.attempts(i) for i in experiment_ids])
-        ]
+        return [*await self._lab.read(*(attempts_of(self._keys, name) for name in experiment_ids))]
 
     async def forgotten(self) -> list[Experiment]:
         """Registered experiments whose agent was not heard of within its patience."""
-        keys = self._keys
-        [found] = await self._lab.pipeline(
-            [members(self._lab, keys("open"), high="now", limit=FORGOTTEN_READ)]
+        return await self._lab.one(
+            reads.records(self._lab, Experiment, self._keys("open"), high="now", limit=FORGOTTEN_READ)
         )
-        return [Experiment.parse(fields) for fields in records(found).values() if fields]
 
 
-def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
-    """Every attempt's status, GPU, fence and times."""
-    found: dict[int, dict[str, str]] = {}
-    for field, value in stored.items():
-        number, _, name = field.partition(":")
-        if name != "answer":
-            found.setdefault(int(number), {})[name] = value
-    return dict(sorted(found.items()))
+def attempts_of(keys: Keys, experiment_id: str) -> Read[dict[int, dict[str, str]]]:
+    """Status, GPU, fence and times of every attempt of an experiment, by number."""
+
+    def by_number(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
+        found: dict[int, dict[str, str]] = {}
+        for field, value in stored.items():
+            number, _, name = field.partition(":")
+            if name != "answer":
+                found.setdefault(int(number), {})[name] = value
+        return dict(sorted(found.items()))
+
+    return loosely("HGETALL", keys.attempts(experiment_id)).to(by_number)
 
 
-def newest_ends(lab: Lab, tag: str, last: int) -> Sequence[Arg]:
-    """Ends of the newest finished experiments, as a command for `ends_of`."""
+def ends(lab: Lab, tag: str, last: int) -> Read[list[End]]:
+    """Ends of the newest finished experiments, in finish order, oldest first."""
     index, fields = lab.keys("finished", tag), ("status", "error_kind", "baseline", "category", "parent_ids")
-    return members(lab, index, limit=last, newest=True, fields=fields)
+
+    def ends_of(found: dict[str, Any]) -> list[End]:
+        return [
+            End(
+                cast("Status", status),
+                kind,
+                is_baseline == "true",
+                category or "other",
+                "," in (parents or ""),
+            )
+            for status, kind, is_baseline, category, parents in reversed(found.values())
+        ]
+
+    return reads.members(lab, index, limit=last, newest=True, fields=fields).to(ends_of)
 
 
-def ends_of(answer: Sequence[Any]) -> list[End]:
-    """Oldest first, in finish order."""
-    ends = [
-        End(cast("Status", status), kind, is_baseline == "true", category or "other", "," in (parents or ""))
-        for status, kind, is_baseline, category, parents in values(answer).values()
-    ]
-    return ends[::-1]
-
-
-def page_of(kind: type[R], answer: Sequence[Any], *, newest: bool) -> Page[R]:
-    total, following, *rows = answer
-    found = [kind.parse(fields_of(row)) for row in rows]
-    return Page(found[::-1] if newest else found, int(total), int(following) if following else None)
+def near_count(keys: Keys, tag: str, band: tuple[float, float]) -> Read[int]:
+    """Number of near misses of a tag with a score in the band."""
+    return reads.number("ZCOUNT", keys("near_misses", tag), *map(repr, band))
 
 
 def retest_id(e: Experiment, nth: int) -> str:
     """The id of an experiment's nth retest, counted from 0: `mar11-47.2` is the second run of `mar11-47`."""
     return f"{e.experiment_id}.{nth + 2}"
-
-
-def experiment_in(stored: Mapping[str, str], experiment_id: str) -> Experiment:
-    """The experiment that a hash holds. Raises NotFound: no such experiment."""
-    if "experiment_id" not in stored:
-        raise no_experiment(experiment_id)
-    return Experiment.parse(stored)
-
-
-def no_experiment(experiment_id: str) -> NotFound:
-    return NotFound(
-        f"there is no experiment {experiment_id!r}",
-        hint="ids look like <tag>-<n>; POST /api/experiment/history lists a tag's experiments",
-    )

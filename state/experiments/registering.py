@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from state import reads
+from state.booking import PATCHES, RUNS, Booking, PatchEntry, Resource, a_run, limits_of
 from state.budgets import in_seconds, milliseconds
-from state.change import NOW, Asked, Change, Joined, Word, exists, get, hgetall, hmget, zscore
-from state.client import NOTHING, time_of
+from state.change import NOW, Asked, Change, Joined, Word, clock, exists, get, hgetall, hmget, loosely, zscore
+from state.client import NOTHING
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import Entered, Entry, EntryFacts, Parent, Run
 from state.experiments.queueing import (
@@ -22,19 +24,15 @@ from state.experiments.queueing import (
     enter_queue,
     next_round,
     run_fields,
-    slots,
-    slots_of,
     waits_aside,
 )
 from state.policy import Policy, read_policy
+from state.reads import fields_in
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace
-from state.refusals import check_pinned, no_hypothesis, no_selection
-from state.reserving import PATCHES, RUNS, Booking, PatchEntry, a_run, limits_of
-from state.tags import Resource, unknown
+from state.refusals import check_pinned, no_hypothesis, no_selection, unknown_tag
 
 ENDLESS = Joined("+inf")
 """The end of a selection's lease that an experiment holds."""
-PARENT_FIELDS = ("tag", "retest_of", "outdated", "trace_id")
 HASH_LENGTHS = (40, 7, 8, 9, 10, 11, 12)
 """Usual lengths of abbreviated commit ids."""
 
@@ -51,41 +49,40 @@ class Registering(Queueing):
         """
         found = await change.read(self._named_by(idea, asked, to_train=to_train))
         if not found["tag"]:
-            raise unknown(idea.tag)
+            raise unknown_tag(idea.tag)
         if idea.selection_id is not None and not found["selection"]:
             raise no_selection(idea.selection_id)
         if idea.hypothesis_id is not None and not found["claim"]:
             raise no_hypothesis(idea.hypothesis_id, idea.tag)
-        slots = slots_of(found["slots"] or ())
+        slots = found["slots"] or ()
         if to_train:
             is_confined = found["tag"].get("hidden_split") == "true"
             check_pinned(idea.pinned_gpu, slots, is_confined=is_confined)
         policy = read_policy(found["policy"]["values"])
-        named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
-        parents = {name: parent for name, parent in named.items() if parent is not None}
+        parents = {name: named for name in idea.parent_ids if (named := found[f"parent {name}"])}
         first = asked.registered(found["first"]) if asked and found["first"] else None
         if implied := self._implied_by(idea, policy, parents, first, found):
             found |= await change.read(implied)
-        best = found.get("best_now") or {}
-        if best_id := best.get("experiment_id"):
-            found |= await change.read({"best_run": ("HGETALL", self._keys.experiment(best_id))})
+        best = None
+        if best_id := (found.get("best_now") or {}).get("experiment_id"):
+            (best,) = await change.read(reads.experiment(self._keys, best_id))
         tag, newest = Tag.parse(found["tag"]), found["newest"]
         if newest is None:  # nothing has finished yet, or it did before this was kept
             newest = next(iter(found.get("finished") or ()), None)
         return EntryFacts(
-            now=time_of(found["now"]),
+            now=found["now"],
             tag=tag,
             policy=policy,
             policy_version=int(found["policy"]["version"]),
             crashes=int((found.get("crashes") or {}).get("consecutive") or 0),
-            first=Experiment.parse(found["experiment"]) if first else None,
+            first=found.get("experiment"),
             parents=parents,
             epoch=int((found.get("epoch") or {}).get("epoch") or 1),
             selection=Selection.parse(found["selection"]) if idea.selection_id else None,
             selection_ends=found["ends"],
-            branch=Trace.parse(found["branch"]) if found.get("branch") else None,
+            branch=found.get("branch"),
             slots=slots,
-            best=Experiment.found(found.get("best_run") or {}),
+            best=best,
             tried=found["tried"],
             tip=newest or tag.baseline_id,
             has_patch=bool(found["patch"]),
@@ -109,15 +106,15 @@ class Registering(Queueing):
             "ends": zscore(keys("open_selections", tag), chosen) if chosen else None,
         }
         for name in idea.parent_ids:
-            guarded[f"parent {name}"] = hmget(keys.experiment(name), *PARENT_FIELDS)
+            guarded[f"parent {name}"] = hmget(keys.experiment(name), *fields_in(Parent)).to(_parent)
         return {
             **guarded,
-            "now": ("TIME",),
+            "now": clock(),
             "of_best": ("HGET", keys.best(tag), "trace_id"),
             "newest": ("HGET", keys("forest", tag), "newest"),
             "claim": ("HGET", keys("hypotheses", tag), idea.hypothesis_id) if idea.hypothesis_id else None,
             "selection": ("HGETALL", selection) if chosen else None,
-            "slots": slots(self._lab) if to_train else None,
+            "slots": reads.slots(self._lab) if to_train else None,
         }
 
     def _implied_by(
@@ -130,21 +127,21 @@ class Registering(Queueing):
     ) -> dict[str, Asked | None]:
         """Second reads, which few ideas need."""
         keys, tag = self._keys, idea.tag
-        reads: dict[str, Asked | None] = {}
+        more: dict[str, Asked | None] = {}
         if first is not None:
-            reads["experiment"] = ("HGETALL", keys.experiment(first))
+            more["experiment"] = reads.experiment(keys, first)
         if policy.on_abort == "block":
-            reads["crashes"] = hmget(keys("crashes", tag), "consecutive")
-            reads["best_now"] = hmget(keys.best(tag), "experiment_id", "version")
+            more["crashes"] = hmget(keys("crashes", tag), "consecutive")
+            more["best_now"] = hmget(keys.best(tag), "experiment_id", "version")
         if found["newest"] is None and int(found["tag"].get("finishes") or 0):
-            reads["finished"] = ("ZREVRANGE", keys("finished", tag), 0, 0)
+            more["finished"] = ("ZREVRANGE", keys("finished", tag), 0, 0)
         if policy.traces.mode == "multi" and idea.selection_id is None:
-            reads["epoch"] = hmget(keys("forest", tag), "epoch")
+            more["epoch"] = hmget(keys("forest", tag), "epoch")
             named = parents.get(idea.parent_ids[0]) if idea.parent_ids else None
             trace_id = named.trace_id if named else None if idea.parent_ids else found["of_best"]
             if trace_id is not None:
-                reads["branch"] = ("HGETALL", keys.trace(trace_id))
-        return reads
+                more["branch"] = loosely("HGETALL", keys.trace(trace_id)).to(Trace.found)
+        return more
 
     async def commits_of(self, tag: str, names: Sequence[str]) -> tuple[str | None, list[str]]:
         """The base commit of a tag, and the commits of these experiments, if they exist; one round trip."""
@@ -314,5 +311,4 @@ def names_of(idea: Idea) -> list[str]:
 
 
 def _parent(stored: Mapping[str, str | None]) -> Parent | None:
-    tag, retest_of, outdated, trace_id = stored.values()
-    return None if tag is None else Parent(tag, retest_of, outdated == "true", trace_id)
+    return Parent.parse(stored) if stored["tag"] else None

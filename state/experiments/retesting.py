@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
-from state.change import NOW, Change, exists, hmget
+from state import reads
+from state.booking import RUNS, Booking, a_run, reading_books, set_aside
+from state.change import NOW, Change, exists, hmget, loosely
 from state.decisions import Retest, Ruling
 from state.experiments.queueing import GATE, enter_queue, next_round, served_round, waits_aside
-from state.experiments.reading import ExperimentReader, experiment_in, retest_id
+from state.experiments.reading import ExperimentReader, retest_id
 from state.experiments.writing import apply, are_as_read, grow, put_best, told, versions_of
 from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
 from state.noise import noise_key
 from state.patches import packed
-from state.policy import read_policy
-from state.records import Best, Experiment, Tag, flatten
-from state.reserving import RUNS, Booking, a_run, reading_books, set_aside
-from state.tags import tag_in
+from state.records import Experiment, Tag, flatten
 
 SWARM_PATIENCE_S = 7 * 86400.0
 """Seconds that the retest of a swarm's run waits for a worker: a swarm may be paused, or sleep."""
@@ -33,14 +33,16 @@ SAME_CODE = {
         "diff_summary",
         "diff_id",
         "tree_id",
+    ),
+    *(
         "fingerprint",
         "population_id",
         "population_strategy",
         "hypothesis_id",
         "proposal_priority",
+        "parent_ids",
     ),
     *(
-        "parent_ids",
         "owner",
         "config_delta",
         "keep_rule",
@@ -66,46 +68,35 @@ class Retesting(ExperimentReader):
             NotFound: no such tag.
         """
         keys = self._keys
-        stored, policy, best_hash = await self._lab.pipeline(
-            [
-                ("HGETALL", keys.tag(tag)),
-                ("HGET", keys("policy", tag), "values"),
-                ("HGETALL", keys.best(tag, best_key)),
-            ]
+        of_tag, rules, best = await self._lab.read(
+            reads.tag(keys, tag), reads.policy(keys, tag), reads.best(keys, tag, best_key)
         )
-        of_tag = tag_in(stored, tag)
-        best = Best.found(best_hash)
         if best is None or not best.chain:
             return None
-        rules = read_policy(policy)
         links = [*best.chain, *best.rivals]
         read_ahead = max(rules.max_retests, rules.baseline_repeats) + SPARE_READ
         names = [link.experiment_id for link in links]
         ahead = [retest_ids(name, 0, read_ahead) for name in names]
-        noise = noise_key(keys, tag, of_tag.key_gpu_class)
-        rows = await self._lab.pipeline(
-            [
-                *(("HGETALL", keys.experiment(name)) for name in names),
-                *(("HGETALL", keys.experiment(name)) for several in ahead for name in several),
-                ("HMGET", noise, "squares", "df", *(link.code or "" for link in links)),
-            ]
+        sums = ("squares", "df", *(link.code or "" for link in links))
+        found = await self._lab.read(
+            {
+                name: loosely("HGETALL", keys.experiment(name)).to(Experiment.found)
+                for name in (*names, *chain.from_iterable(ahead))
+            }
+            | {"noise": loosely("HMGET", noise_key(keys, tag, of_tag.key_gpu_class), *sums)}
         )
-        rest = iter(rows)
-        runs = {name: Experiment.parse(next(rest)) for name in names}
+        runs: dict[str, Experiment] = {name: found[name] for name in names}
         retests = {
-            name: [Experiment.parse(row) for _ in several if (row := next(rest))]
+            name: [run for each in several if (run := found[each])]
             for name, several in zip(names, ahead, strict=True)
         }
         for name, run in runs.items():
             if run.retests > read_ahead:
-                more = await self.many(retest_ids(name, read_ahead, run.retests))
-                retests[name] = [*retests[name], *more]
-        spread = next(rest)
+                retests[name] += await self.many(retest_ids(name, read_ahead, run.retests))
+        squares, df, *kept = found["noise"]
         if best_key is not None:
             noise = noise_key(keys, tag, runs[names[0]].gpu_class)
-            codes = (link.code or "" for link in links)
-            spread = await self._lab.command("HMGET", noise, "squares", "df", *codes)
-        squares, df, *kept = spread
+            squares, df, *kept = await self._lab.command("HMGET", noise, *sums)
         return RaceFacts(
             tag=of_tag,
             policy=rules,
@@ -121,9 +112,11 @@ class Retesting(ExperimentReader):
         Raises:
             NotFound: no such tag, or one of the experiments is missing.
         """
-        keys = (self._keys.tag(tag), *map(self._keys.experiment, ids))
-        stored, *rows = await self._lab.hashes(keys)
-        return tag_in(stored, tag), [experiment_in(row, i) for row, i in zip(rows, ids, strict=True)]
+        keys = self._keys
+        of_tag, *found = await self._lab.read(
+            reads.tag(keys, tag), *(reads.experiment(keys, name) for name in ids)
+        )
+        return of_tag, found
 
     async def retest_facts(self, experiment_id: str) -> RetestFacts:
         """Facts for one more run of an experiment's code; two round trips.
@@ -132,16 +125,13 @@ class Retesting(ExperimentReader):
             NotFound: no such experiment.
         """
         _, tag = named_by(experiment_id)
-        stored, of_tag, policy = await self._lab.pipeline(
-            [
-                ("HGETALL", self._keys.experiment(experiment_id)),
-                ("HGETALL", self._keys.tag(tag)),
-                ("HGET", self._keys("policy", tag), "values"),
-            ]
+        e, of_tag, policy = await self._lab.read(
+            reads.experiment(self._keys, experiment_id),
+            reads.tag(self._keys, tag),
+            reads.policy(self._keys, tag),
         )
-        e = experiment_in(stored, experiment_id)
         its = await self.many(retest_ids(experiment_id, 0, e.retests))
-        return RetestFacts(e, its, tag_in(of_tag, tag), read_policy(policy))
+        return RetestFacts(e, its, of_tag, policy)
 
     async def begin_retest(self, retest: Retest) -> Experiment | None:
         """Run an experiment's code once more; None where it has changed since this was decided.

@@ -6,18 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from state import reads
 from state.change import Change, hmget, loosely, size, zscore
-from state.codes import code_of, noise_entry
 from state.decisions import Retraction
 from state.experiments.ranking import add_trends, ends_at, pools_at, trends_at
-from state.experiments.reading import ExperimentReader, experiment_in
+from state.experiments.reading import ExperimentReader
 from state.experiments.writing import apply, are_as_read, grow, leave_noise, put_best, versions_of
 from state.facts import RetractionFacts, Spread, Trend
-from state.indexes import members, records
-from state.noise import noise_key, runs_at
-from state.policy import read_policy
-from state.records import Best, Experiment, flatten
-from state.tags import tag_in
+from state.noise import code_of, noise_entry, noise_key, runs_at
+from state.reads import experiment_in
+from state.records import Experiment, flatten
 
 KEEPS_READ = 102
 """Number of best keeps that are read: more than one chain has, and the next one under it."""
@@ -36,44 +34,28 @@ class Retracting(ExperimentReader):
 
     async def retraction_facts(self, e: Experiment) -> RetractionFacts:
         """Facts for taking a judged result back; one round trip. Raises NotFound: no such tag or experiment."""
-        keys, tag, other_key = self._keys, e.tag, e.best_key
+        lab, keys, tag, other_key = self._lab, self._keys, e.tag, e.best_key
         noise, code = noise_key(keys, tag, e.gpu_class), code_of(e, other_key)
-        found = await self._lab.read(
+        found = await lab.read(
             {
-                "tag": ("HGETALL", keys.tag(tag)),
-                "policy": ("HGET", keys("policy", tag), "values"),
-                "best": ("HGETALL", keys.best(tag, other_key)),
+                "tag": reads.tag(keys, tag),
+                "policy": reads.policy(keys, tag),
+                "best": reads.best(keys, tag, other_key),
                 "noise": ("HMGET", noise, "squares", "df", code),
                 # these may be newer than the values that the move compares, never older
-                "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
-                "main_best": ("HGETALL", keys.best(tag)),
-                "keeps": members(self._lab, keys.keeps(tag, other_key), limit=KEEPS_READ),
-                "beaten": members(self._lab, keys.beaten(tag, other_key), limit=BEATEN_READ),
-                "runs": members(self._lab, runs_at(noise, code), limit=-1),
-                "rank_classes": ("HGETALL", keys("rank_classes", tag)),
+                "experiment": reads.experiment(keys, e.experiment_id),
+                "main_best": reads.best(keys, tag),
+                "keeps": reads.records(lab, Experiment, keys.keeps(tag, other_key), limit=KEEPS_READ),
+                "beaten": reads.records(lab, Experiment, keys.beaten(tag, other_key), limit=BEATEN_READ),
+                "runs": reads.records(lab, Experiment, runs_at(noise, code), limit=-1),
+                "rank_classes": ("HVALS", keys("rank_classes", tag)),
             }
         )
-        squares, df, kept = found["noise"]
-        several = (
-            tuple(Experiment.parse(fields) for fields in records(found[name]).values() if fields)
-            for name in ("keeps", "beaten", "runs")
-        )
-        keeps, beaten, runs = several
-        workers = sorted({r.worker_id for r in runs if r.worker_id})
-        theirs = await self._lab.pipeline([("HGET", noise, noise_entry(code, name)) for name in workers])
-        return RetractionFacts(
-            experiment=experiment_in(found["experiment"], e.experiment_id),
-            tag=tag_in(found["tag"], tag),
-            policy=read_policy(found["policy"]),
-            best=Best.found(found["best"]),
-            main_best=Best.found(found["main_best"]),
-            keeps=keeps,
-            beaten=beaten,
-            runs=runs,
-            noise=Spread(float(squares or 0), int(df or 0), (kept or "", *(text or "" for text in theirs))),
-            noise_workers=tuple(workers),
-            rank_classes=tuple(found["rank_classes"].values()),
-        )
+        squares, df, kept = found.pop("noise")
+        workers = sorted({r.worker_id for r in found["runs"] if r.worker_id})
+        theirs = await lab.pipeline([("HGET", noise, noise_entry(code, name)) for name in workers])
+        spread = Spread(float(squares or 0), int(df or 0), tuple(text or "" for text in (kept, *theirs)))
+        return RetractionFacts(**found, noise=spread, noise_workers=workers)
 
     async def retract(self, retraction: Retraction) -> bool:
         """Commit it; False where what the decision used has changed: read and decide again."""

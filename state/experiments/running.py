@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from state.booking import SUMS, due, warn, write_books
+from state import reads
+from state.booking import PATCHES, SUMS, Booking, PatchEntry, due, reading_books, warn, write_books
 from state.budgets import Books, in_seconds, milliseconds
-from state.change import NOW, Change, Word, clock, exists, hgetall, hmget
+from state.change import NOW, Change, Word, clock, exists, hgetall, hmget, loosely
 from state.experiments.ranking import REPORTED, Ranking
-from state.experiments.reading import experiment_in
 from state.experiments.writing import relist, renew
 from state.ids import named_by
 from state.leases import renewal
 from state.patches import packed
 from state.policy import TickSource
+from state.reads import experiment_in, tag_in
 from state.records import Experiment, Footprint, Gpu, Tag
-from state.reserving import PATCHES, Booking, PatchEntry, reading_books
-from state.tags import tag_in
 
 BUDGET_USED_UP = "its tag's budget of GPU seconds is used up"
 """Why a run is stopped that reaches it."""
@@ -74,13 +73,10 @@ class Running(Ranking):
     async def of_attempt(self, experiment_id: str, attempt: int) -> tuple[Experiment, str | None]:
         """An experiment and the GPU that this attempt has, or had. Raises NotFound: no such experiment."""
         keys = self._keys
-        stored, gpu_id = await self._lab.pipeline(
-            [
-                ("HGETALL", keys.experiment(experiment_id)),
-                ("HGET", keys.attempts(experiment_id), f"{attempt}:gpu_id"),
-            ]
+        e, gpu_id = await self._lab.read(
+            reads.experiment(keys, experiment_id),
+            loosely("HGET", keys.attempts(experiment_id), f"{attempt}:gpu_id"),
         )
-        e = experiment_in(stored, experiment_id)
         return e, gpu_id or e.gpu_id
 
     async def note_source(

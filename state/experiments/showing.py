@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from state.client import Lab, time_of
+from state import reads
+from state.change import Read, loosely
+from state.client import Lab
 from state.errors import NotFound
-from state.experiments.queueing import Queueing, slots_of
-from state.experiments.reading import by_attempt, experiment_in, no_experiment
-from state.facts import BestFacts, LiveLog, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
+from state.experiments.queueing import Queueing
+from state.experiments.reading import attempts_of, near_count
+from state.facts import BestFacts, LiveLog, NearFacts, Runs, Shown, Spread, WaitFacts
 from state.ids import named_by
-from state.indexes import fields_in, fields_of, members, records, row_as
-from state.moves import Arg
-from state.noise import main_spread, spread_at, spread_of
-from state.policy import Policy, read_policy
+from state.policy import Policy
+from state.reads import fields_in, fields_of
 from state.records import (
-    Best,
     Certificate,
     ComparedRun,
     Direction,
     Experiment,
     ExperimentRecord,
     OneRun,
-    Tag,
     Transfer,
 )
-from state.tags import tag_in, unknown
+from state.refusals import no_experiment
+
+R = TypeVar("R", bound=OneRun)
 
 AT_ONCE = 500
 """Experiments with their retests that one round trip reads."""
@@ -41,52 +42,38 @@ By the best value, the tag's direction, the policy's margin, and the noise of th
 class Showing(Queueing):
     async def best_facts(self, tag: str) -> BestFacts:
         """A tag's best with every run of its code. Raises NotFound: no such tag, or nothing kept."""
-        found = await self._lab.read(
-            {
-                "tag": ("HGETALL", self._keys.tag(tag)),
-                "best": ("HGETALL", self._keys.best(tag)),
-                "runs": runs_of_best(self._lab, tag),
-            }
+        of_tag, best, runs = await self._lab.read(
+            reads.tag(self._keys, tag), reads.best(self._keys, tag), runs_of_best(self._lab, Experiment, tag)
         )
-        of_tag = tag_in(found["tag"], tag)
-        if not found["best"] and of_tag.total:
+        if best is None and of_tag.total:
             raise NotFound(
                 f"none of the {of_tag.total} experiments of {tag!r} was kept yet",
                 hint="POST /api/experiment/history shows what was tried",
             )
-        if not found["best"]:
+        if best is None or runs is None:
             raise NotFound(
                 f"{tag!r} has no finished experiment yet",
                 hint="submit an idea: the unchanged train.py, the baseline, runs before it",
             )
-        runs = runs_of(found["runs"])
-        return BestFacts(tag=of_tag, best=Best.parse(found["best"]), runs=runs, noise=await self._noise(runs))
+        return BestFacts(of_tag, best, runs, await self._noise(runs))
 
     async def near_facts(self, tag: str, limit: int, near: NearBand) -> NearFacts:
         """The discards that came nearest to a tag's best, as it is now. Raises NotFound: no such tag."""
         keys = self._keys
-        direction, best, policy, noise = await self._lab.pipeline(
-            [
-                ("HGET", keys.tag(tag), "direction"),
-                ("HGET", keys.best(tag), "val_bpb"),
-                ("HGET", keys("policy", tag), "values"),
-                main_spread(self._lab, tag),
-            ]
+        of_tag, best, policy, noise = await self._lab.read(
+            reads.tag(keys, tag),
+            reads.best(keys, tag),
+            reads.policy(keys, tag),
+            reads.main_noise(self._lab, tag),
         )
-        if direction is None:
-            raise unknown(tag)
         if best is None:
-            return NearFacts(direction, None, (), 0)
+            return NearFacts(of_tag.direction, None, (), 0)
+        low, high = band = near(best.val_bpb, of_tag.direction, policy, noise)
         index = keys("near_misses", tag)
-        low, high = near(float(best), direction, read_policy(policy), spread_of(noise))
-        found, total = await self._lab.pipeline(
-            [
-                members(self._lab, index, limit=limit, low=low, high=high, brief=True),
-                ("ZCOUNT", index, repr(low), repr(high)),
-            ]
+        misses = reads.records(self._lab, Experiment, index, limit=limit, low=low, high=high, brief=True)
+        return NearFacts(
+            of_tag.direction, best.val_bpb, *await self._lab.read(misses, near_count(keys, tag, band))
         )
-        misses = tuple(Experiment.parse(fields) for fields in records(found).values() if fields)
-        return NearFacts(direction, float(best), misses, int(total))
 
     async def shown(self, experiment_id: str) -> Shown:
         """An experiment with everything that is known of it. Raises NotFound: no such experiment."""
@@ -94,49 +81,24 @@ class Showing(Queueing):
         found = await self._lab.read(
             {
                 "direction": ("HGET", keys.tag(tag), "direction"),
-                "policy": ("HGET", keys("policy", tag), "values"),
-                "runs": self._lab.reading("read_runs", keys={"experiment": keys.experiment(experiment_id)}),
-                "compared": self._lab.reading(
-                    "read_runs",
-                    keys={"experiment": keys.experiment(experiment_id)},
-                    args={
-                        "experiments": keys.experiment(""),
-                        "named_by": "compared_with",
-                        "fields": fields_in(OneRun),
-                    },
-                ),
-                "attempts": ("HGETALL", keys.attempts(experiment_id)),
-                "ticks": ("LRANGE", keys("reports", experiment_id), 0, -1),
+                "runs": runs_of(self._lab, Experiment, keys.experiment(experiment_id)),
+                "policy": reads.policy(keys, tag),
+                "compared": runs_of(self._lab, OneRun, keys.experiment(experiment_id), "compared_with"),
+                "attempts": attempts_of(keys, experiment_id),
+                "ticks": loosely("LRANGE", keys("reports", experiment_id), 0, -1).to(_each_json),
                 "log": ("GET", keys("log", experiment_id)),
-                "evidence": ("HGETALL", keys("evidence", experiment_id)),
+                "late_results": loosely("HVALS", keys("evidence", experiment_id)).to(_each_json),
                 "certificate": ("HGET", keys("certificates", tag), experiment_id),
-                "transfers": ("HVALS", keys("transfers")),
+                "transfers": reads.models(Transfer, keys("transfers")),
             }
         )
-        if not found["runs"]:
+        if found["runs"] is None:
             raise no_experiment(experiment_id)
-        runs = runs_of(found["runs"])
-        noise, patch = await asyncio.gather(self._noise(runs), self.patch(runs.experiment))
-        return Shown(
-            runs=runs,
-            direction=found["direction"],
-            compared=measured_runs_of(found["compared"]),
-            policy=read_policy(found["policy"]),
-            noise=noise,
-            patch=patch,
-            attempts=by_attempt(found["attempts"]),
-            ticks=[tuple(json.loads(row)) for row in found["ticks"]],
-            log=found["log"],
-            late_results=[json.loads(text) for text in found["evidence"].values()],
-            certificate=Certificate.model_validate_json(found["certificate"])
-            if found["certificate"]
-            else None,
-            transfers=[
-                one
-                for one in map(Transfer.model_validate_json, found["transfers"])
-                if one.experiment_id == experiment_id
-            ],
-        )
+        if text := found["certificate"]:
+            found["certificate"] = Certificate.model_validate_json(text)
+        found["transfers"] = [one for one in found["transfers"] if one.experiment_id == experiment_id]
+        noise, patch = await asyncio.gather(self._noise(found["runs"]), self.patch(found["runs"].experiment))
+        return Shown(**found, noise=noise, patch=patch)
 
     async def live_log(self, experiment_id: str) -> LiveLog:
         """The newest lines of its log, with its state. Raises NotFound: no such experiment."""
@@ -159,33 +121,16 @@ class Showing(Queueing):
         found = await self._lab.read(
             {
                 **self._with_tag_and_slots(experiment_id),
-                "best": ("HGETALL", keys.best(tag)),
-                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+                "best": reads.best(keys, tag),
+                "crashes_in_a_row": reads.crashes_in_a_row(keys, tag),
             }
         )
-        return WaitFacts(
-            now=time_of(found["now"]),
-            experiment=experiment_in(found["experiment"], experiment_id),
-            tag=Tag.parse(found["tag"]),
-            policy=read_policy(found["policy"]),
-            best=Best.found(found["best"]),
-            crashes_in_a_row=int(found["crashes"] or 0),
-            slots=slots_of(found["slots"]),
-        )
+        return WaitFacts(**found)
 
     async def runs(self, ids: Sequence[str]) -> dict[str, Runs[OneRun]]:
         """Values of several experiments and of their retests; at most one round trip."""
-        fields, keys = fields_in(OneRun), self._keys
-        answers = await self._lab.pipeline(
-            [
-                self._lab.reading(
-                    "read_runs", keys={"experiment": keys.experiment(name)}, args={"fields": fields}
-                )
-                for name in ids
-            ]
-        )
-        found = map(measured_runs_of, answers)
-        return {name: runs for name, runs in zip(ids, found, strict=True) if runs is not None}
+        asked = {name: runs_of(self._lab, OneRun, self._keys.experiment(name)) for name in ids}
+        return {name: runs for name, runs in (await self._lab.read(asked)).items() if runs is not None}
 
     async def beside(self, es: Sequence[ExperimentRecord | ComparedRun]) -> dict[str, Runs[OneRun]]:
         """Experiments with their retests, and what each was compared with, by id."""
@@ -198,20 +143,16 @@ class Showing(Queueing):
             await asyncio.sleep(0)
         return found
 
-    async def compared(self, a: str, b: str) -> tuple[Patched, Patched]:
+    async def compared(self, a: str, b: str) -> list[tuple[Experiment, bytes | None]]:
         """Two experiments with their patches. Raises NotFound: one of them does not exist."""
-        stored = await self._lab.hashes([self._keys.experiment(name) for name in (a, b)])
-        both = [experiment_in(fields, name) for name, fields in zip((a, b), stored, strict=True)]
-        patches = await self.patches(both)
-        return Patched(both[0], patches[0]), Patched(both[1], patches[1])
+        both = await self._lab.read(*(reads.experiment(self._keys, name) for name in (a, b)))
+        return [*zip(both, await self.patches(both), strict=True)]
 
     async def with_attempts(self, experiment_id: str) -> tuple[Experiment, dict[int, dict[str, str]]]:
         """An experiment with its attempts by number; one round trip. Raises NotFound: no such experiment."""
-        keys = self._keys
-        stored, attempts = await self._lab.hashes(
-            [keys.experiment(experiment_id), keys.attempts(experiment_id)]
+        return await self._lab.read(
+            reads.experiment(self._keys, experiment_id), attempts_of(self._keys, experiment_id)
         )
-        return experiment_in(stored, experiment_id), by_attempt(attempts)
 
     async def _noise(self, runs: Runs[Experiment]) -> Spread:
         """Noise of its tag and GPU class; empty if its code was not run again."""
@@ -219,29 +160,34 @@ class Showing(Queueing):
 
     async def spread(self, e: Experiment) -> Spread:
         """Noise of its tag and GPU class."""
-        stored = await self._lab.command(*spread_at(self._keys, e.tag, e.gpu_class))
-        return spread_of(stored)
+        return await self._lab.one(reads.noise(self._keys, e.tag, e.gpu_class))
 
 
-def runs_of_best(lab: Lab, tag: str, fields: Sequence[str] = ()) -> Sequence[Arg]:
-    """The runs of a tag's best, as a command of a pipeline; empty where it has none.
-
-    `runs_of` reads the answer, or `measured_runs_of` with the fields of `OneRun`.
-    """
-    experiments = lab.keys.experiment("")
-    return lab.reading(
-        "read_runs",
-        args={"tag": tag, "experiments": experiments, "named_by": "experiment_id", "fields": fields},
-    )
+def runs_of_best(lab: Lab, kind: type[R], tag: str) -> Read[Runs[R] | None]:
+    """The runs of a tag's best; None where it has none."""
+    return _runs(lab, kind, {}, {"tag": tag, "named_by": "experiment_id"})
 
 
-def measured_runs_of(answer: Sequence[Sequence[str | None]]) -> Runs[OneRun] | None:
-    """Values of an experiment and of its retests; None for an unknown experiment."""
-    found = [run for row in answer if (run := row_as(OneRun, row)) is not None]
-    return Runs(found[0], tuple(found[1:])) if found else None
+def runs_of(lab: Lab, kind: type[R], key: str, named_by: str | None = None) -> Read[Runs[R] | None]:
+    """The experiment of this key, or the one that its field `named_by` names, with its retests; None: none is."""
+    return _runs(lab, kind, {"experiment": key}, {"named_by": named_by})
 
 
-def runs_of(answer: Sequence[Sequence[str]]) -> Runs[Experiment]:
-    """An experiment with its retests."""
-    first, *retests = (Experiment.parse(fields_of(pairs)) for pairs in answer)
-    return Runs(first, tuple(retests))
+def _runs(
+    lab: Lab, kind: type[R], keys: Mapping[str, str], args: Mapping[str, str | None]
+) -> Read[Runs[R] | None]:
+    """Whole experiments, or the fields of another kind of record."""
+    names = () if kind is Experiment else fields_in(kind)
+
+    def meaning(answer: Sequence[Sequence[str]]) -> Runs[R] | None:
+        found = [
+            kind.parse(dict(zip(names, row, strict=True)) if names else fields_of(row)) for row in answer
+        ]
+        return Runs(found[0], tuple(found[1:])) if found else None
+
+    given = {"experiments": lab.keys.experiment(""), "fields": names, **args}
+    return loosely(*lab.reading("read_runs", keys=keys, args=given)).to(meaning)
+
+
+def _each_json(texts: Sequence[str]) -> list[Any]:
+    return [json.loads(text) for text in texts]

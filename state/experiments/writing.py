@@ -19,16 +19,6 @@ def best_fields(best: Best) -> dict[str, str]:
     return flatten({name: "" if value is None else value for name, value in values.items()})
 
 
-def best_event(best: Best, other_key: str | None) -> dict[str, object]:
-    """Data of the event of a new best."""
-    return {
-        "experiment_id": best.experiment_id,
-        "val_bpb": best.val_bpb,
-        "commit_sha": best.commit_sha,
-        "key": other_key,
-    }
-
-
 def put_best(
     change: Change, keys: Keys, e: Experiment, after: Best, other_key: str | None, *, is_new: bool
 ) -> None:
@@ -37,7 +27,7 @@ def put_best(
     change.hset(best, best_fields(after) | ({"updated_at": NOW} if is_new else {}))
     change.hincrby(best, "version")
     if is_new:
-        data = best_event(after, other_key)
+        data = after.model_dump(include={"experiment_id", "val_bpb", "commit_sha"}) | {"key": other_key}
         change.emit("best.changed", e.tag, after.experiment_id, data, e.traceparent)
 
 
@@ -103,5 +93,4 @@ def renew(change: Change, gpu_id: str, end: Renewal) -> None:
 
 def told(e: Experiment, facts: Mapping[str, object]) -> dict[str, object]:
     """Data of an event about an experiment's result."""
-    of_it = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
-    return of_it | dict(facts)
+    return e.model_dump(include={"experiment_id", "number", "val_bpb", "agent"}) | dict(facts)

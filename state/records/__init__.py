@@ -1,9 +1,8 @@
 """The records: frozen values, one module for each noun."""
 
+from state.records.apart import ChainChange, ChangeState, Distillation, Transfer, TransferState
 from state.records.base import Record, flatten, stamp, stamped, view_of, words
 from state.records.certificates import Certificate, CertificatePair, CertificateState, Side
-from state.records.dimensions import Dimension, Dtype, Number, ProposalState, ProposedDimension, Value
-from state.records.distillations import ChainChange, ChangeState, Distillation
 from state.records.experiments import (
     COUNTERS,
     JUDGED,
@@ -58,7 +57,17 @@ from state.records.pipelines import (
     Pipeline,
 )
 from state.records.roles import ROLES, Role
-from state.records.swarms import HeardWorker, Leader, SwarmWorker
+from state.records.swarms import (
+    Dimension,
+    Dtype,
+    HeardWorker,
+    Leader,
+    Number,
+    ProposalState,
+    ProposedDimension,
+    SwarmWorker,
+    Value,
+)
 from state.records.tags import AgentLimit, Counters, Direction, Mode, Strategy, Tag, score
 from state.records.traces import (
     Forest,
@@ -70,4 +79,3 @@ from state.records.traces import (
     Trace,
     TraceStatus,
 )
-from state.records.transfers import Transfer, TransferState

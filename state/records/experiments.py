@@ -208,7 +208,6 @@ class Sketch(Mention, OneRun):
     """Fields that agents use of an experiment. The lists of report::brief and of the MCP tools show only these."""
 
     number: int
-    status: Status
     description: str
     commit_sha: str
     agent: str | None = None
@@ -222,8 +221,6 @@ class Sketch(Mention, OneRun):
 class Result(OneRun):
     """End of an experiment, for plots and statistics."""
 
-    experiment_id: str
-    status: Status
     category: str
     description: str
     baseline: bool = False
@@ -487,11 +484,6 @@ class Experiment(ExperimentRecord):
         return self.keep_rule
 
     @property
-    def is_evidence(self) -> bool:
-        """A retest whose value counts."""
-        return self.status == RETESTED and self.val_bpb is not None and not self.claimed
-
-    @property
     def time_classes(self) -> tuple[str, str, str]:
         """Names of the times that it is compared with: the baseline's on its class of GPU, the first run's with its
         budget, and the baseline's pace."""
@@ -537,7 +529,7 @@ class Link(BaseModel):
     val_bpb: float
     commit_sha: str
     code: str | None = None
-    """Identity of its code in the noise; see `state.codes.code_of`."""
+    """Identity of its code in the noise; see `state.noise.code_of`."""
     trace_id: str | None = None
     """The branch that it was made for."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from state.records.base import Record
-from state.records.dimensions import Value
+from state.records.swarms import Value
 
 HypothesisKind = Literal["positive", "comparative", "interaction", "null"]
 HypothesisStatus = Literal["active", "supported", "refuted"]

@@ -1,6 +1,13 @@
-"""A worker of a swarm: a machine that pulls configs over HTTP."""
+"""A swarm: its workers, and the dimensions that they vary, those that are only proposed too."""
 
 from __future__ import annotations
+
+import math
+import sys
+from typing import Annotated, Literal
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from state.records.base import Record
 
@@ -43,3 +50,123 @@ class Leader(SwarmWorker):
 
     best_delta_bpb: float
     best_config_delta: dict[str, object] = {}
+
+
+Dtype = Literal["float_log", "float", "int", "categorical"]
+
+
+def _is_number(value: object) -> bool:
+    if type(value) is int:
+        return abs(value) <= sys.float_info.max  # readers of JSON take a larger one for infinity
+    return type(value) is float and math.isfinite(value)
+
+
+def _number(value: object) -> object:
+    if not _is_number(value):
+        raise PydanticCustomError("number", "Input should be a finite number")
+    return value
+
+
+def _value(value: object) -> object:
+    if not (isinstance(value, str | bool) or _is_number(value)):
+        raise PydanticCustomError("value", "Input should be a finite number, a text, true or false")
+    return value
+
+
+Number = Annotated[int | float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
+"""An int stays one."""
+Value = Annotated[bool | int | float | str, PlainValidator(_value), WithJsonSchema({})]
+"""Values of constants: a JSON number, text, true or false."""
+
+
+class DimensionFields(Record):
+    """What the record of a dimension and its answer have in common.
+
+    `min` and `max` belong to a range, `categories` to a categorical; `functions/swarm/rules` checks it.
+    """
+
+    name: str
+    dtype: Dtype
+    min: Number | None = None
+    max: Number | None = None
+    categories: list[Value] | None = None
+    frozen: bool = False
+    """Every proposal sets it to `frozen_value`, until it is unfrozen."""
+    frozen_value: Annotated[Value | None, WithJsonSchema({})] = None
+    frozen_by: str | None = None
+    frozen_reason: str | None = None
+    importance: float | None = None
+    """Share of the results' variance that it explains by itself, 0 to 1; None: not measured."""
+    interaction: float | None = None
+    """The share that it explains only together with others."""
+    interacts_with: dict[str, float] = {}
+    """Share that it explains together with one other dimension, by its name; largest first, from 0.02 on."""
+    n_samples: int = 0
+    """Results of the tag when importance was measured; 0: it was not."""
+    is_canary: bool = False
+    """On trial: only a share of the proposals varies it."""
+    canary_prob: float | None = None
+    """Share of the proposals that vary it while it is on trial."""
+    default_value: Annotated[Value | None, WithJsonSchema({})] = None
+    """Value in a train.py without a config; None: every config names it."""
+
+
+class Dimension(DimensionFields):
+    frozen_at: float | None = None
+
+    @property
+    def on_trial(self) -> bool:
+        """Adopted from a proposal. Configs leave it out, except runs that try it."""
+        return self.is_canary and not self.frozen and self.default_value is not None
+
+
+ProposalState = Literal["listed", "on_trial", "promoted", "reverted", "ended"]
+"""listed: waits for another proposal. on_trial: configs try it. promoted: it is a dimension. reverted: its results
+were too weak. ended: an organiser defined, froze or removed the dimension."""
+
+
+class ProposedFields(Record):
+    """What the record of a proposed dimension and its answer have in common."""
+
+    proposal_id: str
+    name: str
+    dtype: Dtype
+    min: Number | None = None
+    max: Number | None = None
+    categories: list[Value] | None = None
+    default_value: Annotated[Value, WithJsonSchema({})]
+    """Value in a train.py without a config."""
+    rationale: str | None = None
+    source: Literal["operator", "agent", "llm", "default"]
+    times: int = 1
+    """Number of proposals, in any spelling."""
+    cycles: list[int] = []
+    """Numbers of the stall cycles with a proposal."""
+    state: ProposalState = "listed"
+    adopted_results: int | None = None
+    """Results that the tag had when its trial began."""
+    judged_results: int | None = None
+    """Results that the tag had when its trial ended."""
+    varied: int | None = None
+    """Results that had varied it when its trial ended."""
+    gain: float | None = None
+    """Gain of the best run that varied it over the best run without it, both repeated. None: none was kept."""
+
+
+class ProposedDimension(ProposedFields):
+    """The fields of a dimension, and the trial that it had."""
+
+    train_py_line: str | None = None
+    """Line that sets the default in a train.py; None: name, = and the default."""
+    proposed_by: str
+    proposed_at: float
+    proposed_results: int | None = None
+    """Results that the tag had then."""
+    reason: str | None = None
+    """Why its trial has ended; None: it has not."""
+    adopted_at: float | None = None
+    adopted_number: int | None = None
+    """The tag's newest experiment then: runs with a higher number were handed out since."""
+    best_before: float | None = None
+    """Value that the tag's best was judged by then."""
+    judged_at: float | None = None

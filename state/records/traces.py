@@ -47,24 +47,15 @@ class SelectionRecord(BaseModel):
     reason: str = ""
 
 
-class Selection(Record):
+class Selection(SelectionRecord, Record):
     """A lease on what one experiment is made from: it leaves `open` exactly once."""
 
     selection_id: str
     tag: str
     select_seq: int
     epoch: int
-    kind: SelectionKind
-    trace_id: str
     parent_ids: list[str] = []
     local_selection: list[int] = []
-    expected_tip: str | None = None
-    base_experiment_id: str | None = None
-    base_commit_sha: str | None = None
-    sources: dict[str, str] = {}
-    combines: list[str] | None = None
-    scheduler: str | None = None
-    reason: str = ""
     scores: dict[str, float] | None = None
     agent: str | None = None
     owner: str | None = None

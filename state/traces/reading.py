@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from state.experiments.walking import ancestors, ancestry, by_id
+from state import reads
+from state.change import Asked, loosely
 from state.facts import ContextFacts
 from state.ids import OWN_LINE
-from state.indexes import members, records, values
-from state.moves import Arg
-from state.records import Experiment, Forest, Selection, Status, Tag, Trace
+from state.records import Experiment, Forest, Selection, Status, Trace
 from state.refusals import no_selection
 from state.store import Store
-from state.tags import unknown
 
 GROWING_READ = 100_000
 """More traces than a policy may ask for."""
 
 
 class TraceReader(Store):
-    def forest_reads(self, tag: str) -> dict[str, Sequence[Arg]]:
-        """Commands whose answers `forest_of` takes, by name, for `Lab.read`."""
+    def forest_reads(self, tag: str) -> dict[str, Asked]:
+        """Reads for `forest_of`, by name."""
         keys = self._keys
         return {
             "forest": ("HGETALL", keys("forest", tag)),
-            "growing": members(self._lab, keys("live_traces", tag), keys.trace(""), limit=GROWING_READ),
+            "growing": reads.members(self._lab, keys("live_traces", tag), keys.trace(""), limit=GROWING_READ),
             "branches": ("ZCOUNT", keys("traces", tag), f"({OWN_LINE}", "+inf"),
         }
 
@@ -93,60 +91,59 @@ class TraceReader(Store):
         """
         keys, lab = self._keys, self._lab
         chosen = parents if isinstance(parents, str) else None
-        told = await lab.read(
-            {
-                "tag": ("HGETALL", keys.tag(tag)),
-                "best": ("HGET", keys.best(tag), "experiment_id"),
-                "selection": ("HGETALL", keys.selection(chosen)) if chosen else None,
-                "roots": members(
-                    lab, keys("traces", tag), keys.trace(""), limit=most_beside, newest=True, fields=("root",)
-                ),
-            }
+        of_tag, best, selection, opened = await lab.read(
+            reads.tag(keys, tag),
+            reads.best(keys, tag),
+            loosely("HGETALL", keys.selection(chosen or "none")).to(Selection.found),
+            reads.members(
+                lab, keys("traces", tag), keys.trace(""), limit=most_beside, newest=True, fields=("root",)
+            ),
         )
-        if not told["tag"]:
-            raise unknown(tag)
-        if chosen and not told["selection"]:
+        if chosen and selection is None:
             raise no_selection(chosen)
-        selection = Selection.parse(told["selection"]) if chosen else None
         parent_ids = selection.parent_ids if selection else list(parents)
-        roots = [root for [root] in values(told["roots"]).values() if root]
+        roots = [root for [root] in opened.values() if root]
         until = "+inf" if selection is None else selection.finished_until
+        of_status: dict[str, Asked] = {
+            status: reads.records(
+                lab, Experiment, keys.status(tag, status, "")[0], limit=most, newest=True, brief=True
+            )
+            for status, most in newest.items()
+        }
         found = await lab.read(
             {
-                "above": ancestors(lab, parent_ids, most_ancestors) if parent_ids else None,
-                "best": ("HGETALL", keys.experiment(told["best"])) if told["best"] else None,
-                "finished": members(
-                    lab, keys("finished", tag), limit=most_beside, high=until, newest=True, brief=True
+                "above": reads.above(lab, parent_ids, most_ancestors),
+                "best": reads.experiment(keys, best.experiment_id) if best else None,
+                "finished": reads.records(
+                    lab,
+                    Experiment,
+                    keys("finished", tag),
+                    limit=most_beside,
+                    high=until,
+                    newest=True,
+                    brief=True,
                 ),
-                "roots": ancestors(lab, roots, 1) if roots else None,
-                **{
-                    f"newest {status}": members(
-                        lab, keys.status(tag, status, "")[0], limit=most, newest=True, brief=True
-                    )
-                    for status, most in newest.items()
-                },
+                "roots": reads.above(lab, roots, 1),
+                **of_status,
             }
         )
-        known, is_whole = ancestry(found["above"]) if parent_ids else ({}, True)
-        beside = (by_id(found["roots"]) if roots else {}) | records(found["finished"])
+        known, is_whole = found["above"]
+        beside = found["roots"][0] | {e.experiment_id: e for e in found["finished"]}
         return ContextFacts(
-            tag=Tag.parse(told["tag"]),
+            tag=of_tag,
             selection=selection,
             parent_ids=parent_ids,
-            ancestors=known,
+            ancestors=reads.ancestry(known),
             is_whole=is_whole,
-            beside=[Experiment.parse(fields) for fields in beside.values() if fields],
-            newest={
-                status: [Experiment.parse(f) for f in records(found[f"newest {status}"]).values() if f][::-1]
-                for status in newest
-            },
-            best=Experiment.found(found["best"]),
+            beside=[*beside.values()],
+            newest={status: found[status][::-1] for status in newest},
+            best=found["best"],
         )
 
 
 def forest_of(tag: str, told: Mapping[str, Any]) -> Forest:
     """The forest, from the answers to `forest_reads`."""
-    counters, growing = told["forest"], records(told["growing"])
+    counters, growing = told["forest"], told["growing"]
     return Forest(
         tag=tag,
         select_seq=int(counters.get("select_seq", 0)),

@@ -9,18 +9,16 @@ from dataclasses import replace
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from state.change import NOW, Change, hmget, loosely, zscore
-from state.client import Lab, time_of
+from state import reads
+from state.change import NOW, Asked, Change, clock, hmget, zscore
+from state.client import Lab
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.experiments.registering import ENDLESS
-from state.experiments.walking import base_above, base_found
-from state.indexes import fields_of, members, records, values
-from state.moves import Arg
-from state.noise import main_spread, spread_of
+from state.facts import Spread
 from state.policy import read_policy
-from state.records import Best, Experiment, Selection, Trace, flatten
+from state.reads import fields_of
+from state.records import Experiment, Selection, Trace, flatten
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
-from state.tags import tag_in
 from state.traces.growing import REMEMBERED_S
 from state.traces.reading import TraceReader, forest_of
 
@@ -56,8 +54,8 @@ class Selecting(TraceReader):
         named = [i for i in dict.fromkeys((wish.trace_id, wish.into, *wish.sources)) if i is not None]
         told = await self._lab.read(
             {
-                "time": ("TIME",),
-                "tag": ("HGETALL", keys.tag(tag)),
+                "now": clock(),
+                "tag": reads.tag(keys, tag),
                 "policy": ("HGETALL", keys("policy", tag)),
                 **self.forest_reads(tag),
                 "open": ("ZCARD", keys("open_selections", tag)),
@@ -65,69 +63,68 @@ class Selecting(TraceReader):
                 **_each("trace", "HGETALL", {i: keys.trace(i) for i in named}),
                 **_each("node", "HGETALL", {i: keys.experiment(i) for i in wish.parent_ids}),
                 "first": ("GET", keys("requests", request.name)) if request else None,
-                "best": ("HGETALL", keys.best(tag)) if wish.selector == "near_miss" else None,
-                "noise": main_spread(self._lab, tag) if wish.selector == "near_miss" else None,
-                **{f"base {i}": base_above(self._lab, keys.experiment(i)) for i in wish.parent_ids},
+                "best": reads.best(keys, tag) if wish.selector == "near_miss" else None,
+                "noise": reads.main_noise(self._lab, tag) if wish.selector == "near_miss" else None,
+                **{f"base {i}": reads.base_above(self._lab, keys.experiment(i)) for i in wish.parent_ids},
             }
         )
         first = told["first"]
         return SelectionFacts(
-            now=told["time"][0] + told["time"][1] / 1e6,
-            tag=tag_in(told["tag"], tag),
+            now=told["now"],
+            tag=told["tag"],
             policy=read_policy(told["policy"]["values"]),
             policy_version=int(told["policy"]["version"]),
             forest=forest_of(tag, told),
             open_selections=int(told["open"]),
             free_at=float(told["earliest"][1]) if told["earliest"] else None,
             first=await self.selection(request.registered(first)) if request and first else None,
-            best=Best.found(told["best"]),
-            noise=spread_of(told["noise"] or (None, None)),
+            best=told["best"],
+            noise=told["noise"] or Spread(),
             nodes={i: Experiment.parse(e) for i in wish.parent_ids if (e := told[f"node {i}"])},
-            bases={i: b for i in wish.parent_ids if (b := await base_found(self._lab, told[f"base {i}"]))},
+            bases={
+                i: b for i in wish.parent_ids if (b := await reads.base_found(self._lab, told[f"base {i}"]))
+            },
             traces={i: Trace.parse(t) for i in named if (t := told[f"trace {i}"])},
         )
 
     async def more(self, facts: SelectionFacts, needs: Needs) -> SelectionFacts:
         """The facts with what else the decision needs."""
         told = await self._lab.read(self._reads(facts.tag.name, needs))
-        gpus, stood_on, combined = (
-            values(told.get(of, ())).values() for of in ("gpus", "stood_on", "combined")
-        )
-        kept, near = (records(told.get(of, ())).values() for of in ("kept", "near"))
+        gpus, stood_on, combined = (told.get(of, {}).values() for of in ("gpus", "stood_on", "combined"))
         return replace(
             facts,
             traces={**facts.traces, **{i: Trace.parse(t) for i in needs.traces if (t := told[f"trace {i}"])}},
             values={i: float(value) for i in needs.values if (value := told[f"value {i}"])},
             gpus=[(status, float(heard_at)) for status, heard_at in gpus if status and heard_at],
-            kept=[Experiment.parse(fields) for fields in kept if fields],
+            kept=told.get("kept", ()),
             stood_on=frozenset(node for pair in stood_on for node in pair if node),
-            near=[Experiment.parse(fields) for fields in near if fields],
+            near=told.get("near", ()),
             combined=[json.loads(parents) for [parents] in combined if parents],
         )
 
-    def _reads(self, tag: str, needs: Needs) -> dict[str, Sequence[Arg]]:
+    def _reads(self, tag: str, needs: Needs) -> dict[str, Asked]:
         keys, lab = self._keys, self._lab
-        reads: dict[str, Sequence[Arg]] = {
+        asked: dict[str, Asked] = {
             **_each("trace", "HGETALL", {i: keys.trace(i) for i in needs.traces}),
             **_each("value", "HGET", {i: keys.experiment(i) for i in needs.values}, "val_bpb"),
         }
         if needs.gpus:
             pulse = ("status", "heartbeat_at")
-            reads["gpus"] = members(lab, keys("gpus"), keys.gpu(""), limit=GPUS_READ, fields=pulse)
+            asked["gpus"] = reads.members(lab, keys("gpus"), keys.gpu(""), limit=GPUS_READ, fields=pulse)
         if needs.kept:
             kept, opened = keys.status(tag, "keep", "")[0], keys("traces", tag)
-            reads["kept"] = members(lab, kept, limit=KEPT_READ, newest=True)
-            reads["stood_on"] = members(
+            asked["kept"] = reads.records(lab, Experiment, kept, limit=KEPT_READ, newest=True)
+            asked["stood_on"] = reads.members(
                 lab, opened, keys.trace(""), limit=STOOD_ON_READ, newest=True, fields=("base", "origin")
             )
         if needs.near is not None:
             index, lineage = keys("near_misses", tag), keys("lineage", tag)
             low, high = needs.near
-            reads["near"] = members(lab, index, limit=NEAR_READ, low=low, high=high)
-            reads["combined"] = members(
+            asked["near"] = reads.records(lab, Experiment, index, limit=NEAR_READ, low=low, high=high)
+            asked["combined"] = reads.members(
                 lab, lineage, limit=COMBINED_READ, newest=True, fields=("parent_ids",)
             )
-        return reads
+        return asked
 
     # -- moves
 
@@ -176,17 +173,17 @@ class Selecting(TraceReader):
         key, opened = self._keys.selection(s.selection_id), self._keys("open_selections", s.tag)
 
         async def decide(change: Change) -> Selection | None:
-            found, ends, time = await change.read(
-                hmget(key, "status", "experiment_id"), zscore(opened, s.selection_id), loosely("TIME")
+            found, ends, now = await change.read(
+                hmget(key, "status", "experiment_id"), zscore(opened, s.selection_id), clock()
             )
             if found["status"] != "open" or ends is None:
                 return None
             if found["experiment_id"] is not None:
                 return s.model_copy(update={"experiment_id": found["experiment_id"]})
-            if ends <= time_of(time):
+            if ends <= now:
                 return None
             change.before(ends)
-            expiry = round(time_of(time) + s.lease_s, 6)
+            expiry = round(now + s.lease_s, 6)
             change.zadd(opened, {s.selection_id: expiry})
             change.hset(key, {"lease_expires_at": f"{expiry:.6f}"})
             return s.model_copy(update={"lease_expires_at": expiry})
@@ -206,7 +203,7 @@ class Selecting(TraceReader):
         )
         ended = await self._lab.read(
             {
-                tag: members(
+                tag: reads.members(
                     self._lab,
                     keys("open_selections", tag),
                     keys.selection(""),
@@ -217,7 +214,7 @@ class Selecting(TraceReader):
                 for tag in named
             }
         )
-        found = [(tag, name, trace_id) for tag in named for name, [trace_id] in values(ended[tag]).items()]
+        found = [(tag, name, trace_id) for tag in named for name, [trace_id] in ended[tag].items()]
         why = "its agent did not register an experiment in time"
         answers = [await self._end(tag, name, trace_id, "expired", why) for tag, name, trace_id in found]
         return [name for (_, name, _), (ended, *_) in zip(found, answers, strict=True) if ended]
@@ -231,11 +228,11 @@ class Selecting(TraceReader):
         trace_id = trace_id or "none"
 
         async def decide(change: Change) -> tuple[bool, str, str | None]:
-            found, ends, trace, time = await change.read(
+            found, ends, trace, now = await change.read(
                 hmget(key, "status", "experiment_id"),
                 zscore(opened, name),
                 hmget(keys.trace(trace_id), "status", "in_flight"),
-                loosely("TIME"),
+                clock(),
             )
             was, experiment_id = found["status"], found["experiment_id"]
             if was != "open":
@@ -244,7 +241,7 @@ class Selecting(TraceReader):
             if experiment_id is not None:
                 change.zadd(opened, {name: ENDLESS})
                 return False, was, experiment_id
-            if status == "expired" and (ends or 0.0) > time_of(time):
+            if status == "expired" and (ends or 0.0) > now:
                 return False, was, None
             change.hset(key, {"status": status, "ended_at": NOW})
             change.expire(key, REMEMBERED_S)
@@ -262,6 +259,6 @@ class Selecting(TraceReader):
         return await self._lab.change(decide)
 
 
-def _each(what: str, command: str, keys: Mapping[str, str], *more: str) -> dict[str, Sequence[Arg]]:
+def _each(what: str, command: str, keys: Mapping[str, str], *more: str) -> dict[str, Asked]:
     """One command for each key, named `<what> <id>`."""
     return {f"{what} {i}": (command, key, *more) for i, key in keys.items()}

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.formats.charter import FILES, Reader, charter
+from functions.formats.program_document import FILES, Reader, charter
 from functions.kernel.process.lifecycle import Process
 from state.token_values import Issued
 from tests.commands import command_line

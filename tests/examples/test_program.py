@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.formats.charter import FILES, Reader, charter
+from functions.formats.program_document import FILES, Reader, charter
 from functions.kernel.process.lifecycle import Process
 from tests.examples.standin import ROOT, git, git_env, standing_in
 

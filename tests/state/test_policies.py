@@ -10,8 +10,8 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.errors import Invalid
-from state.policies import Policies
 from state.policy import Policy, read_policy
+from state.tags import Policies
 from tests.labs import open_tag
 
 

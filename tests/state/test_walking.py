@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from functions.kernel.process.lifecycle import Process
+from state import reads
 from state.client import Lab
 from state.experiments import Experiments
-from state.experiments.walking import STEPS, ancestors, ancestry
-from state.indexes import members, records, values
+from state.reads import STEPS
 from state.records import Experiment, SelectionRecord, Status
 
 
@@ -65,9 +65,9 @@ async def test_ancestors_are_read_once_each_and_only_so_many(process: Process) -
     await stored(lab, node(1), node(2, [1]), node(3, [1, 2]), node(4, [2, 3]), node(5, [4, 99]))
     asked = [(["t-4", "t-3"], 50), (["t-5"], 3), (["t-4", "t-3"], 4)]
 
-    answers = await lab.pipeline([ancestors(lab, parents, most) for parents, most in asked])
+    answers = await lab.read(*(reads.above(lab, parents, most) for parents, most in asked))
 
-    whole, cut, exact = (ancestry(answer) for answer in answers)
+    whole, cut, exact = ((reads.ancestry(known), is_whole) for known, is_whole in answers)
 
     assert (sorted(whole[0]), whole[1]) == (["t-1", "t-2", "t-3", "t-4"], True)
     assert (sorted(cut[0]), cut[1]) == (["t-2", "t-3", "t-4", "t-5"], False)
@@ -82,15 +82,13 @@ async def test_an_index_is_read_with_the_hashes_of_its_members(process: Process)
     await lab.command("ZADD", index, 1, "t-1", 2, "t-2", 3, "t-gone")
     hashes = lab.keys.experiment("")
 
-    both, newest = await lab.pipeline(
-        [
-            members(lab, index, hashes, limit=9),
-            members(lab, index, hashes, limit=2, high=2, newest=True, fields=("status", "agent")),
-        ]
+    both, newest = await lab.read(
+        reads.members(lab, index, hashes, limit=9),
+        reads.members(lab, index, hashes, limit=2, high=2, newest=True, fields=("status", "agent")),
     )
 
-    assert [fields.get("status") for fields in records(both).values()] == ["discard", "keep", None]
-    assert values(newest) == {"t-2": ["keep", None], "t-1": ["discard", None]}
+    assert [fields.get("status") for fields in both.values()] == ["discard", "keep", None]
+    assert newest == {"t-2": ["keep", None], "t-1": ["discard", None]}
 
 
 async def test_a_read_survives_a_redis_that_has_forgotten_the_scripts(process: Process) -> None:
@@ -109,11 +107,9 @@ async def test_a_long_error_is_cut_between_two_characters(process: Process, besi
     await lab.command("ZADD", lab.keys("some"), "1", "t-1")
     await lab.command("HSET", lab.keys.experiment("t-1"), "error", error, "metrics", "{}", "number", "1")
 
-    [answer] = await lab.pipeline(
-        [members(lab, lab.keys("some"), lab.keys.experiment(""), limit=1, brief=True)]
-    )
+    (found,) = await lab.read(reads.members(lab, lab.keys("some"), limit=1, brief=True))
 
-    row = records(answer)["t-1"]
+    row = found["t-1"]
     assert set(row) == {"error", "number"}
     assert error.startswith(row["error"])
     assert 3990 < len(row["error"].encode()) <= 4000

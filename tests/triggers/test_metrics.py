@@ -20,9 +20,9 @@ from functions.kernel.table import table
 from state.author_budget import AuthorBudget, Cost, Limits
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
+from state.presence import Tallies
 from state.records import STATUSES
 from state.settings import Settings
-from state.tallies import Tallies
 from tests.conftest import http_client
 from tests.labs import add_gpu, claimed, crashed, idea, open_tag, running, silence, told, tried
 from triggers import metrics

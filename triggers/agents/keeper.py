@@ -33,7 +33,7 @@ from functions.people.rules.agents import (
 )
 from functions.search.rules.suggestions import short
 from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
-from state.parent_death import tethered
+from state.own_processes import tethered
 from triggers.agents.minder import GRACE_S, KILL_S
 from triggers.agents.place import AgentFolder, AgentLog
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 from functions.kernel.process.ending import adopt_orphans, end_children
-from state.parent_death import tethered
+from state.own_processes import tethered
 
 GRACE_S = 5.0
 """Seconds for the agent to end by itself after SIGTERM."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from functions.formats.charter import FILES, Reader, charter
+from functions.formats.program_document import FILES, Reader, charter
 from functions.kernel.git import command, environment
 from state.errors import Conflict, Invalid, Unavailable
 from state.private import write_private

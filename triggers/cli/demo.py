@@ -21,7 +21,7 @@ from functions.formats.digits import DECIMALS, decimals
 from functions.kernel.process.logs import start_logging
 from state.embedded import make_data_dir
 from state.errors import Unavailable
-from state.parent_death import tethered
+from state.own_processes import tethered
 from state.program import PROGRAM, as_typed
 from state.settings import Settings, own_environment
 from triggers.agents.night import agent_token

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functions.beliefs.rules.evidence import ARCHIVED
 from functions.beliefs.rules.posterior import posterior
 from functions.swarm.rules.populations import Population
-from state.journal_facts import BeliefSnapshot, JournalBelief, JournalFacts, Staff
+from state.belief_facts import BeliefSnapshot, JournalBelief, JournalFacts, Staff
 from state.records import Evidence, Hypothesis
 
 UNKNOWN = 0.5

@@ -46,9 +46,9 @@ from functions.trust.rules.noise import (
 )
 from functions.trust.rules.overruns import HINT, is_timed, overrun, reference_after
 from functions.trust.rules.retests import next_seed, own_noise
-from state.codes import code_of, noise_entry
 from state.decisions import Ending, GpuCrashes, Repeat
 from state.facts import NOTHING, Comparison, RunFacts
+from state.noise import code_of, noise_entry
 from state.policy import NO_GUARDS
 from state.records import (
     RETESTED,
@@ -408,11 +408,7 @@ def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes
     """One more crash on this GPU."""
     if gpu is None:
         return None
-    after = breaker.after_crash(gpu, is_probe=is_probe(run.first))
-    trip = after.trip
-    if trip is None:
-        return GpuCrashes(after.in_a_row)
-    return GpuCrashes(after.in_a_row, trip.reason, trip.out_s)
+    return breaker.after_crash(gpu, is_probe=is_probe(run.first))
 
 
 @dataclass(frozen=True)

@@ -166,15 +166,8 @@ def result_view(e: Result) -> dict[str, Any]:
 
 def selection_view(s: Selection) -> dict[str, Any]:
     """A selection without an experiment."""
-    return {
-        "selection_id": s.selection_id,
-        "agent": s.agent,
-        "kind": s.kind,
-        "trace_id": s.trace_id,
-        "parent_ids": s.parent_ids,
-        "base_commit_sha": s.base_commit_sha,
-        "lease_expires_at": stamp(s.lease_expires_at),
-    }
+    fields = {"selection_id", "agent", "kind", "trace_id", "parent_ids", "base_commit_sha"}
+    return s.model_dump(include=fields) | {"lease_expires_at": stamp(s.lease_expires_at)}
 
 
 # -- The timeline of an experiment: how long it waited, trained and was scored, attempt by attempt.

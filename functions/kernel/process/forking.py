@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
-from state.proc_title import tell
+from state.own_processes import tell
 
 _PR_SET_PDEATHSIG = 1
 _DEFAULTS = (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)

@@ -21,25 +21,20 @@ from functions.kernel.process.running import ended
 from functions.kernel.process.tracing import Tracing, exporting
 from functions.kernel.table import chosen, table
 from state.answers import Answers
+from state.apart import Distillations, Transfers
 from state.archive import PatchArchiving
 from state.certificates import Certificates
 from state.client import Lab
-from state.dimension_proposals import DimensionProposals
-from state.dimensions import Dimensions
-from state.distillations import Distillations
+from state.dimensions import DimensionProposals, Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
-from state.graph_summaries import GraphSummaries
 from state.hidden import HiddenNumbers
-from state.hypotheses import Hypotheses
-from state.journal import Journal
+from state.hypotheses import GraphSummaries, Hypotheses, Journal
 from state.local_keys import KEY_ROLES, KeyRole, made_key
-from state.overview import Overviews
 from state.own import Own
 from state.pipelines import Pipelines
-from state.policies import Policies
 from state.pool import Pool
-from state.presence import Presence
+from state.presence import Overviews, Presence, Tallies
 from state.programs import Programs
 from state.receivers import Receivers
 from state.reports import Reports
@@ -49,13 +44,11 @@ from state.settings import Settings
 from state.snapshots import Snapshots
 from state.stream import Stream
 from state.swarms import Swarms
-from state.tags import Strategies, Tags
-from state.tallies import Tallies
+from state.tags import Policies, Strategies, Tags
 from state.tokens import CHANGES as TOKEN_CHANGES
 from state.tokens import Tokens
 from state.traces import Traces
 from state.train_queue import PiQueue, TrainQueue
-from state.transfers import Transfers
 from state.wakeups import Wakeups
 from state.webhooks import Webhooks
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from state.tallies import Tallies
+from state.presence import Tallies
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

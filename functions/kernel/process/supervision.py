@@ -17,7 +17,7 @@ import psutil
 
 from functions.kernel.process.forking import Forked, forked, is_possible
 from state.child_heartbeat import HeartbeatListener
-from state.parent_death import tethered
+from state.own_processes import tethered
 
 _KEEP_LOG_BYTES = 10_000_000
 

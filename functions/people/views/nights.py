@@ -31,6 +31,7 @@ from state.records import (
     Tag,
     Transfer,
     stamp,
+    view_of,
 )
 from state.reports import NightFacts
 
@@ -182,12 +183,12 @@ def night_view(
     sure = own_noise(noise, facts.seeds)
     later = [step.keep for step in steps if not step.keep.baseline and step.keep.experiment_id != begin]
     holds = _holds(begin, later, facts.tested, gain, sure) if begin and sure else None
-    return NightView(
+    return view_of(
+        NightView,
+        tag,
         tag=tag.name,
         metric="delta_bpb" if by_delta else tag.metric,
         by_delta=by_delta,
-        direction=tag.direction,
-        base_commit=tag.base_commit,
         headline=headline(
             tag, whole, value, further, best, facts.demoted, chain, noise.sigma if noise else None
         ),
@@ -202,9 +203,7 @@ def night_view(
         best_experiment_id=best.experiment.experiment_id if best else None,
         commit_sha=best.experiment.commit_sha if best else None,
         ideas=tag.total - tag.baselines,
-        kept=tag.kept,
         demoted=facts.demoted,
-        contended=tag.contended,
         gpu_hours=tag.spent_gpu_seconds / 3600,
         runs_an_hour=_pace(facts.recent),
         last_keep_at=_last_keep(facts.keeps),
@@ -218,13 +217,7 @@ def night_view(
             name for name in CATEGORIES if name != "other" and name not in facts.categories and not by_delta
         ],
         limits=[
-            LimitView(
-                agent=limit.agent,
-                times=limit.times,
-                since=stamp(limit.since),
-                until=stamp(limit.until),
-                said=limit.said,
-            )
+            view_of(LimitView, limit, since=stamp(limit.since), until=stamp(limit.until))
             for limit in sorted(facts.limits, key=lambda limit: limit.agent)
         ],
         certificates=sorted(facts.certificates, key=lambda one: one.begun_at),
@@ -314,15 +307,12 @@ def _counts(tag: Tag, demoted: int) -> str:
 
 def _step(step: ChainStep, gain: Gain | None, change: str | None) -> StepView:
     keep = step.keep
-    return StepView(
-        experiment_id=keep.experiment_id,
+    return view_of(
+        StepView,
+        keep,
         above=step.above.experiment_id if step.above else None,
         val_bpb=keep.judged,
         gain=gain.by if gain else None,
-        baseline=keep.baseline,
-        trust=keep.trust,
-        hung=keep.hung,
-        agent=keep.agent,
         description=short(keep.description, 120),
         change=change,
     )

@@ -23,7 +23,7 @@ from functions.beliefs.rules.protocols import is_test
 from functions.beliefs.rules.sharing import is_due, is_over, shared_out, texts
 from functions.beliefs.rules.terms import FinishedRun
 from functions.swarm.rules.populations import Population
-from state.pipeline_facts import EarlyFacts
+from state.program_facts import EarlyFacts
 from state.records import BatchDecision, Experiment, Hypothesis
 
 if TYPE_CHECKING:

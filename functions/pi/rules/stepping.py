@@ -18,8 +18,7 @@ from functions.pi.rules.findings import Findings, strategy_of_most
 from functions.pi.rules.predicting import Prediction, decided
 from functions.swarm.rules.populations import Population
 from state.belief_facts import BeliefFacts
-from state.pipeline_facts import PipelineFacts, PipelineState, PipelineStep
-from state.program_facts import ProgramVersion
+from state.program_facts import PipelineFacts, PipelineState, PipelineStep, ProgramVersion
 from state.records import (
     BatchDecision,
     ConfirmedDraft,

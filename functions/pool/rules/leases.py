@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from functions.pool.rules.health import is_stale
-from state.decisions import AfterLease, BrokenLease, Ended, Gone, Requeued, SameAttempt
+from state.decisions import AfterLease, BrokenLease, Gone, GpuCrashes
 from state.leases import Holding
 from state.records import OPEN, Experiment, Gpu
 
@@ -62,15 +62,15 @@ def given_up(held: Holding, fence: int, reason: str) -> BrokenLease | None:
     gpu, e = held.gpu, held.experiment
     if e is None or not is_unbegun(gpu, e, fence):
         return None
-    return BrokenLease(gpu, e, "dead", reason, Ended("lost"), *flags_after(gpu, e, "dead"))
+    return BrokenLease(gpu, e, "dead", reason, "lost", *flags_after(gpu, e, "dead"))
 
 
-def handed_back(held: Holding, fence: int, reason: str, *, sick: str | None = None) -> BrokenLease | None:
+def handed_back(held: Holding, fence: int, reason: str) -> BrokenLease | None:
     """The decision to end the lease of a run that has not begun: it waits again."""
     gpu, e, policy = held.gpu, held.experiment, held.policy
     if e is None or policy is None or not is_unbegun(gpu, e, fence):
         return None
-    return broken(gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=sick)
+    return broken(gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts)
 
 
 def is_unbegun(gpu: Gpu, e: Experiment, fence: int) -> bool:
@@ -83,10 +83,10 @@ def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None
     if e.status not in ("leased", "running") or e.fence != gpu.fence:
         return None
     if e.stopping:
-        return Ended("stopped")
+        return "stopped"
     if e.status == "leased":
-        return SameAttempt()  # nothing was tried yet
-    return Requeued() if e.attempt - e.contended < max_attempts else Ended("lost")
+        return "same_attempt"  # nothing was tried yet
+    return "requeued" if e.attempt - e.contended < max_attempts else "lost"
 
 
 def flags_after(gpu: Gpu, e: Experiment, why: Gone) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -134,7 +134,7 @@ class Breaker:
     """Seconds until it may try a run; doubled each time that the breaker opens again, up to `longest_s`."""
     longest_s: float = 3600.0
 
-    def after_crash(self, gpu: Gpu, *, is_probe: bool) -> CrashesInARow:
+    def after_crash(self, gpu: Gpu, *, is_probe: bool) -> GpuCrashes:
         """The breaker after one more crash. A success closes it and resets the count.
 
         `gpu` is as before the crash. New code may crash by its own fault. So only a crashed probe opens the breaker,
@@ -142,29 +142,14 @@ class Breaker:
         """
         in_a_row = gpu.consecutive_crashes + 1
         if gpu.tripped or not is_probe or in_a_row < CRASH_LIMIT:
-            return CrashesInARow(in_a_row)
+            return GpuCrashes(in_a_row)
         out_s = min(self.cooldown_s * 2.0 ** min(gpu.trips, 64), self.longest_s)
         reason = f"{in_a_row} runs in a row have crashed on it, the last one of a baseline that ran before"
-        return CrashesInARow(in_a_row, Trip(reason, out_s))
+        return GpuCrashes(in_a_row, reason, out_s)
 
     def wants_probe(self, gpu: Gpu) -> bool:
         """Whether a baseline has to run as a probe, because so many runs in a row have crashed."""
         return gpu.tripped is None and gpu.consecutive_crashes >= CRASH_LIMIT
-
-
-@dataclass(frozen=True)
-class Trip:
-    reason: str
-    out_s: float
-    """Seconds until the GPU may try a run."""
-
-
-@dataclass(frozen=True)
-class CrashesInARow:
-    """A GPU's crashes in a row after one more."""
-
-    in_a_row: int
-    trip: Trip | None = None
 
 
 def is_probe(first: Experiment | None) -> bool:

@@ -11,7 +11,7 @@ from functions.branches.rules.ancestry import branch
 from functions.experiments.rules.verdict import is_near, main_key
 from functions.formats.metrics_block import deciding_line
 from functions.trust.rules.noise import near_margin, noise_of
-from state.facts import BranchGround, SearchFacts
+from state.facts import SearchFacts
 from state.records import Direction, Mention, Mode, Sketch, score
 
 ENOUGH_TRIES = 3
@@ -97,28 +97,41 @@ def near_to(
     return [e for *_, e in sorted(near, key=lambda each: each[:2])]
 
 
+@dataclass(frozen=True)
+class Ground:
+    """What the next idea builds on."""
+
+    base: Sketch | None
+    commit_sha: str | None
+    near: Sequence[Mention]
+    """Near misses of the base, best first."""
+    near_count: int
+    recent: Sequence[Sketch]
+    """Oldest first."""
+    merging: Sequence[Sketch] = ()
+    """The experiments that a merge combines."""
+    beside: Sequence[Sketch] | None = None
+    """For a new root: the roots of the other branches."""
+
+
 def suggest(
     mode: Mode,
+    ground: Ground,
     *,
     unexplored: Sequence[str],
     yielding: Sequence[str],
     pair: tuple[Mention, Mention] | None,
-    best: Sketch | None,
-    recent: Sequence[Sketch],
-    merging: Sequence[Sketch] = (),
-    beside: Sequence[Sketch] | None = None,
     least: Least | None = None,
     barren: Mapping[str, int] | None = None,
-    near: Sequence[Mention] = (),
     waits_for: str | None = None,
     crashes_in_a_row: int = 0,
 ) -> list[str]:
     """One to five concrete ideas, most wanted first; never empty.
 
-    `merging`: the experiments that a selected merge combines; `beside`, for a new root: the roots of other branches;
-    `near`: the near misses that `pair` was looked for in; `waits_for`: words for the baseline that the lab runs;
+    `pair`: two near misses of the ground to combine; `waits_for`: words for the baseline that the lab runs;
     `crashes_in_a_row`: so many that nothing new is tried.
     """
+    best, recent, merging, beside = ground.base, ground.recent, ground.merging, ground.beside
     crashed = [e for e in recent if e.status in ("crash", "timeout")]
     avoid = [f"Avoid what crashed {e.experiment_id}: {_reason(e)}" for e in crashed[-1:]]
     if crashes_in_a_row:
@@ -143,7 +156,7 @@ def suggest(
                 " both just missed; register it with both as parent_ids."
             ]
         case "combine":
-            ideas = [_without_pair(near, base)]
+            ideas = [_without_pair(ground.near, base)]
         case "ablation":
             ideas = [
                 f"Remove the newest addition from {base}: if the value stays within noise, simpler code is a gain."
@@ -219,50 +232,14 @@ def short(text: str, most: int = 60) -> str:
 RECENT = 10
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What the next idea builds on."""
-
-    base: Sketch | None
-    commit_sha: str | None
-    near: Sequence[Mention]
-    """Near misses of the base, best first."""
-    near_count: int
-    recent: Sequence[Sketch]
-    """Oldest first."""
-    merging: Sequence[Sketch] = ()
-    """The experiments that a merge combines."""
-    beside: Sequence[Sketch] | None = None
-    """For a new root: the roots of the other branches."""
-
-
 def ground_of(facts: SearchFacts) -> Ground:
     """The tag's best, near misses and newest results; or, with a selection, those of its branch."""
-    if isinstance(facts.ground, BranchGround):
-        return _of_branch(facts, facts.ground)
-    found = facts.ground
-    return Ground(
-        base=found.base,
-        commit_sha=found.best.commit_sha if found.best else facts.tag.base_commit,
-        near=found.near,
-        near_count=facts.near_count,
-        recent=found.recent,
-    )
-
-
-def _of_branch(facts: SearchFacts, found: BranchGround) -> Ground:
-    tag, chosen = facts.tag, found.chosen
-    main = main_key(tag)
-    above = branch(chosen.parent_ids, found.ancestors, tag.direction, main).ancestors
-    noise = noise_of(facts.noise.squares, facts.noise.df)
-    margin = near_margin(facts.policy, noise)
-    near = near_to(found.base, above, tag.direction, margin)
-    return Ground(
-        base=found.base,
-        commit_sha=chosen.base_commit_sha or tag.base_commit,
-        near=near,
-        near_count=len(near),
-        recent=above[-RECENT:],
-        merging=found.merging,
-        beside=found.beside,
-    )
+    tag, best, chosen = facts.tag, facts.best, facts.chosen
+    if chosen is None:
+        commit_sha = best.commit_sha if best else tag.base_commit
+        return Ground(facts.base, commit_sha, facts.near, facts.near_count, facts.recent)
+    above = branch(chosen.parent_ids, facts.ancestors, tag.direction, main_key(tag)).ancestors
+    margin = near_margin(facts.policy, noise_of(facts.noise.squares, facts.noise.df))
+    near = near_to(facts.base, above, tag.direction, margin)
+    commit_sha = chosen.base_commit_sha or tag.base_commit
+    return Ground(facts.base, commit_sha, near, len(near), above[-RECENT:], facts.merging, facts.beside)

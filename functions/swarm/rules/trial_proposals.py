@@ -19,7 +19,7 @@ from functions.swarm.rules.scanning import scanned, untouched
 from functions.swarm.rules.shapes import CANARY_SHARE
 from state.errors import Conflict, Invalid
 from state.records import Dimension, ProposedDimension, Value, score
-from state.trial_facts import RESULTS, KeptRun, TrialFacts
+from state.swarm_facts import RESULTS, KeptRun, TrialFacts
 
 # -- Stall cycles of a search, and when a language model is asked for dimensions. Time is counted in results.
 

@@ -17,7 +17,7 @@ from functions.trust.rules.noise import Mean, p_better, pooled
 from functions.trust.rules.retests import fresh_runs
 from state.facts import RetestFacts
 from state.records import OPEN, Dimension, ProposedDimension, Value, score
-from state.trial_facts import RESULTS, KeptRun, TrialFacts, TriedRun
+from state.swarm_facts import RESULTS, KeptRun, TrialFacts, TriedRun
 
 if TYPE_CHECKING:
     from random import Random

@@ -18,7 +18,7 @@ from functions.swarm.rules.trial_proposals import (
 )
 from functions.swarm.rules.trial_verdicts import DimensionTrial, Repeated, runs_to_repeat, verdict
 from state.records import Dimension, ProposedDimension
-from state.trial_facts import Following, TrialFacts, TriedRun
+from state.swarm_facts import Following, TrialFacts, TriedRun
 
 BY = "nightjar"
 SIGNALS = 2

@@ -13,7 +13,7 @@ from functions.swarm.rules.trial_proposals import LEAST_GAIN, LEAST_RESULTS, WIN
 from state.derived import Derived, Field, rebuild
 from state.ids import OWN_LINE
 from state.records import OPEN, Experiment, ForestRecords, SwarmWorker, Trace
-from state.trial_facts import RESULTS
+from state.swarm_facts import RESULTS
 
 # -- Checks a tag's traces: tips, bases, counters and leases against the experiments.
 

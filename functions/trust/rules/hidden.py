@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from functions.experiments.rules.judging import RunConditions
 from functions.trust.rules.noise import Mean, Noise, Repeats, Sums, run_again, standard_error
-from state.codes import code_of
 from state.decisions import Ending
 from state.errors import Forbidden, Invalid
 from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Refusals, RunFacts
+from state.noise import code_of
 from state.policy import Policy
 from state.records import Certificate, Direction, Experiment, Tag, score
 

@@ -14,11 +14,11 @@ from functions.experiments.rules.opening import is_base_code
 from functions.fold import CONTRADICTED, ClassNoise, largest_gain, measure
 from functions.runs.rules.stopping import told_by
 from functions.trust.rules.noise import Sums, change_of, parsed, written
-from state.codes import code_of, noise_entry
 from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction
 from state.derived import change
 from state.errors import Conflict
 from state.facts import RetractionFacts
+from state.noise import code_of, noise_entry
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace, score
 
 

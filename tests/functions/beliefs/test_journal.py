@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process
-from state.journal import MOST_BYTES
+from state.hypotheses import MOST_BYTES
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import events_of, told
 

@@ -274,7 +274,7 @@ async def observed(process: Process, model: Model) -> Model:
     """The model as the lab's records show it; what they do not tell (old answers) is taken from `model`."""
     lab = process.lab
     slots = {}
-    for gpu in (await Pool(lab).roster()).gpus:
+    for gpu in (await Pool(lab).roster())[1]:
         before = model.slot(gpu.gpu_id)
         slots[gpu.gpu_id] = replace(before, holder=gpu.holder, fence=gpu.fence, offline=gpu.offline)
     best = await Experiments(lab).best("t")

@@ -13,7 +13,7 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
-from state.distillations import Distillations
+from state.apart import Distillations
 from state.embedded import EmbeddedRedis
 from state.presence import Presence
 from state.records import Distillation

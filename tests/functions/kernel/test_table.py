@@ -36,7 +36,7 @@ from state.experiments import Experiments
 from state.ids import named_by
 from state.keys import FAMILIES, Keys
 from state.moves import moves
-from state.pipeline_facts import StepKind
+from state.program_facts import StepKind
 from state.records import GpuStatus, Role
 from state.webhooks import Webhooks, new_secret
 from tests.labs import (

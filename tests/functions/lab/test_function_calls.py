@@ -8,7 +8,7 @@ import httpx
 
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.meters import Meters
-from state.tallies import Tallies
+from state.presence import Tallies
 from tests.labs import open_tag, refused, told
 
 

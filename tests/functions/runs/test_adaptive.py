@@ -129,4 +129,4 @@ async def test_an_extended_run_tells_by_what_it_had_at_the_end_of_its_own_budget
 async def peers_of(lab: Lab, run_id: str, bucket: float) -> Peers:
     experiments = Experiments(lab)
     e = await experiments.get(run_id)
-    return (await experiments.peers(e, "H100", bucket, 0.9))[0]
+    return (await experiments.peers(experiments._lab, e, "H100", bucket, 0.9))[0]

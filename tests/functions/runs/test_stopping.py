@@ -306,7 +306,7 @@ async def test_a_rank_among_ten_thousand_runs_takes_the_commands_that_it_takes_a
         "zadd": 2,
         "xadd": 1,
     }
-    peers, _ = await experiments.peers(e, "H100", 0.4, 0.75)
+    peers, _ = await experiments.peers(experiments._lab, e, "H100", 0.4, 0.75)
     assert (peers.lower, peers.equal, peers.runs) == (7_500, 1, 10_000)
 
 

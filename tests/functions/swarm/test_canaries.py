@@ -12,7 +12,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from functions.swarm.rules.trial_proposals import CYCLE, LEAST_RESULTS
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
-from state.dimension_proposals import DimensionProposals
+from state.dimensions import DimensionProposals
 from tests.conftest import http_client
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, bearer, dump, events_of, problem, refused, told

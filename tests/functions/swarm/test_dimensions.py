@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process
-from state.policies import Policies
-from state.tags import Tags
+from state.tags import Policies, Tags
 from tests.labs import dump, events_of, problem, refused, told
 
 LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
-from state.distillations import Distillations
+from state.apart import Distillations
 from state.records import Distillation
 from state.settings import Settings
 from tests.conftest import http_client

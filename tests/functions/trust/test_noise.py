@@ -10,7 +10,7 @@ import pytest
 
 from functions.experiments.rules.claiming import judge_report
 from functions.trust.rules.noise import Mean, p_better, pooled
-from state.noise import spread_at, spread_of
+from state import reads
 from tests.functions.conftest import TagUnderTest
 from tests.labs import open_tag, registered
 
@@ -19,7 +19,7 @@ BASE = "abc1234"
 
 async def spread(tag: TagUnderTest, gpu_class: str | None = None) -> tuple[float, int]:
     lab = tag.lab
-    found = spread_of(await lab.command(*spread_at(lab.keys, "mar11", gpu_class)))
+    (found,) = await lab.read(reads.noise(lab.keys, "mar11", gpu_class))
     return found.squares, found.df
 
 

@@ -15,7 +15,7 @@ from functions.kernel.process.redaction import HIDDEN
 from functions.kernel.process.running import ended
 from functions.pi.rules.authoring import MOST_TRIES
 from state.author_budget import Cost, Limits
-from state.tallies import Tallies
+from state.presence import Tallies
 from tests.workers.author.conftest import COMMISSION, SUMMARY, Play
 from tests.workers.author.provider import (
     CACHED,

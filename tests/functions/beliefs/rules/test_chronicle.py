@@ -14,7 +14,7 @@ from functions.beliefs.rules.chronicle import chapter, eliminated, is_due, snaps
 from functions.beliefs.views import MOST_ROWS, checkpoint_text
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.shapes import SwarmStrategy
-from state.journal_facts import BeliefSnapshot, JournalFacts
+from state.belief_facts import BeliefSnapshot, JournalFacts
 from state.records import Evidence, Hypothesis
 from tests.functions.beliefs.rules.sample import believed, claim, claims
 

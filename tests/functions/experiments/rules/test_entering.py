@@ -38,14 +38,6 @@ def facts(**known: Any) -> EntryFacts:
         tag=Tag(name="mar11", branch="b", created_at=0.0),
         policy=Policy(),
         policy_version=7,
-        crashes=0,
-        first=None,
-        parents={},
-        epoch=1,
-        selection=None,
-        selection_ends=None,
-        branch=None,
-        slots=(),
     )
     return replace(nothing, **known)
 
@@ -68,7 +60,7 @@ def selected(*, ends: float | None = 200.0, **fields: Any) -> dict[str, Any]:
 
 
 def parent(tag: str = "mar11", *, outdated: bool = False, retest_of: str | None = None) -> Parent:
-    return Parent(tag, retest_of, outdated, trace_id="mar11-t1")
+    return Parent(tag=tag, retest_of=retest_of, outdated=outdated, trace_id="mar11-t1")
 
 
 def branch(tip: str | None = "mar11-9") -> Trace:

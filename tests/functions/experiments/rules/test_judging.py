@@ -16,9 +16,9 @@ from functions.experiments.rules.judging import (
 from functions.experiments.rules.verdict import Key
 from functions.pool.rules.leases import Breaker
 from functions.trust.rules.noise import Repeats, Sums, run_again, written
-from state.codes import code_of
 from state.decisions import Ending
 from state.facts import Comparison, Refusals, RunFacts, Spread
+from state.noise import code_of
 from state.policy import Policy
 from state.records import Best, Experiment, Tag
 from tests.functions.sample import experiment, gpu

@@ -12,7 +12,7 @@ from functions.pi.rules.predicting import NEIGHBOURS, alike, decided, predicted
 from functions.pi.rules.stepping import PipelineTerms
 from functions.swarm.rules.populations import Population
 from state.facts import Spread
-from state.pipeline_facts import EarlyFacts
+from state.program_facts import EarlyFacts
 from state.records import Experiment
 from tests.functions.sample import experiment
 

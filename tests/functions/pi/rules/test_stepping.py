@@ -21,9 +21,8 @@ from functions.pi.rules.stepping import (
 )
 from functions.swarm.rules.populations import Population
 from state.belief_facts import BeliefFacts
-from state.pipeline_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep
 from state.policy import Policy
-from state.program_facts import ProgramVersion
+from state.program_facts import OutlierRun, PipelineFacts, PipelineState, PipelineStep, ProgramVersion
 from state.records import BatchDecision, ConfirmedDraft, Hypothesis, Pipeline
 
 TERMS = PipelineTerms(enabled=True, auto_deploy=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from functions.pool.rules.leases import Beat, after_lease, beat, broken, flags_after, reason_of, why_gone
-from state.decisions import Ended, Gone, Requeued, SameAttempt
+from state.decisions import Gone
 from state.leases import Holding, renewal
 from state.records import Experiment, Gpu
 from tests.functions.sample import experiment, gpu
@@ -42,17 +42,17 @@ def test_a_gpu_that_is_lent_to_no_experiment_has_no_lease_to_lose() -> None:
 
 
 def test_a_run_that_began_is_tried_again_until_its_attempts_are_used_up() -> None:
-    assert after_lease(lent(), held(attempt=1), 2) == Requeued()
-    assert after_lease(lent(), held(attempt=2), 2) == Ended("lost")
+    assert after_lease(lent(), held(attempt=1), 2) == "requeued"
+    assert after_lease(lent(), held(attempt=2), 2) == "lost"
 
 
 def test_a_run_that_did_not_begin_keeps_its_attempt_however_many_there_were() -> None:
-    assert after_lease(lent(), held(status="leased", attempt=2), 2) == SameAttempt()
+    assert after_lease(lent(), held(status="leased", attempt=2), 2) == "same_attempt"
 
 
 @pytest.mark.parametrize("status", ["leased", "running"])
 def test_a_run_that_was_to_stop_is_stopped(status: str) -> None:
-    assert after_lease(lent(), held(status=status, stopping=True), 2) == Ended("stopped")
+    assert after_lease(lent(), held(status=status, stopping=True), 2) == "stopped"
 
 
 @pytest.mark.parametrize("others", [{"status": "keep"}, {"status": "registered"}, {"fence": 8}])
@@ -78,7 +78,7 @@ def test_a_gpu_on_which_a_worker_ran_is_proven_empty_before_its_next_lease(
 def test_a_gpu_whose_worker_did_not_begin_its_run_is_sick() -> None:
     decided = broken(lent(), held(status="leased"), "expired", reason="its lease ran out", max_attempts=2)
 
-    assert decided.then == SameAttempt()
+    assert decided.then == "same_attempt"
     assert "did not begin" in decided.flags["sick"]
     assert decided.flags["good_samples"] == 0
 
@@ -94,7 +94,7 @@ def test_a_gpu_that_is_unfit_for_a_run_is_sick_and_the_attempt_waits_for_another
         lent(), held(status="leased"), "dead", reason="no driver", max_attempts=2, sick="no driver"
     )
 
-    assert decided.then == SameAttempt()
+    assert decided.then == "same_attempt"
     assert decided.flags == {"sick": "no driver", "good_samples": 0}
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from functions.kernel.contract import CATEGORIES
 from functions.search.rules.suggestions import (
+    Ground,
     Least,
     barren,
     high_yield,
@@ -164,14 +165,10 @@ def test_before_the_first_result_the_baseline_comes_first_in_every_mode_of_train
 
 def ideas(mode: Mode, **told: Any) -> list[str]:
     """Suggestions of a tag that has a best and has tried every category."""
-    known: dict[str, Any] = {
-        "unexplored": [],
-        "yielding": [],
-        "pair": None,
-        "best": experiment(),
-        "recent": [],
-    }
-    return suggest(mode, **(known | told))
+    base = told.pop("best", experiment())
+    known: dict[str, Any] = {"commit_sha": None, "near": [], "near_count": 0, "recent": []}
+    known |= {name: told.pop(name) for name in ("near", "recent", "merging", "beside") if name in told}
+    return suggest(mode, Ground(base, **known), **{"unexplored": [], "yielding": [], "pair": None} | told)
 
 
 @settings(max_examples=25)  # long texts take long to draw
@@ -191,11 +188,10 @@ def test_there_is_always_something_to_try_and_it_stays_short(
 
     ideas = suggest(
         mode,
+        Ground(experiment(**told) if has_best else None, None, [], 0, recent),
         unexplored=CATEGORIES,
         yielding=["a"],
         pair=pair,
-        best=experiment(**told) if has_best else None,
-        recent=recent,
     )
 
     assert 1 <= len(ideas) <= 4

@@ -10,7 +10,7 @@ from functions.swarm.rules.trial_verdicts import Repeated
 from functions.swarm.rules.trials import followed
 from state.policy import Policy
 from state.records import Best, ProposedDimension
-from state.trial_facts import EndedResult, Following, KeptRun, TrialFacts, TriedRun
+from state.swarm_facts import EndedResult, Following, KeptRun, TrialFacts, TriedRun
 from tests.functions.swarm.rules.test_trial_proposals import proposed
 from tests.functions.swarm.rules.trial_sample import DEPTH, LR, WARMUP
 

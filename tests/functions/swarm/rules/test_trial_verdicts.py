@@ -12,7 +12,7 @@ from functions.swarm.rules.trial_verdicts import REPEATS, SPARE, is_repeated, ne
 from functions.swarm.rules.trials import followed, to_repeat
 from state.facts import RetestFacts
 from state.records import Link, ProposedDimension
-from state.trial_facts import KeptRun, TrialFacts, TriedRun
+from state.swarm_facts import KeptRun, TrialFacts, TriedRun
 from tests.functions.sample import experiment
 from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial, ran, trial
 

@@ -20,7 +20,7 @@ from functions.swarm.rules.trial_proposals import (
 from functions.swarm.rules.trials import eligibility_of, followed
 from state.errors import Conflict
 from state.records import ProposedDimension
-from state.trial_facts import EndedResult, TrialFacts
+from state.swarm_facts import EndedResult, TrialFacts
 from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial, searched, trial
 from tests.functions.swarm.rules.test_trial_proposals import proposed
 from tests.functions.swarm.rules.trial_sample import LR, WARMUP

@@ -1,4 +1,4 @@
-"""Sets the command line and environment that /proc shows for a fork (Linux). Without it a fork shows its parent's."""
+"""Command lines that /proc shows for forks, and children that end with their parents."""
 
 from __future__ import annotations
 
@@ -50,3 +50,28 @@ def _map() -> tuple[int, ...]:
     libc.sbrk.restype = ctypes.c_void_p
     libc.sbrk.argtypes = [ctypes.c_ssize_t]
     return start_code, end_code, start_data, end_data, start_brk, libc.sbrk(0), start_stack
+
+
+_TETHER = """
+import ctypes, os, signal, sys
+parent, argv = int(sys.argv[1]), sys.argv[2:]
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM), 0, 0, 0)  # PR_SET_PDEATHSIG, kept over exec
+    if os.getppid() != parent:  # it died before we asked
+        sys.exit(143)
+try:
+    os.execvp(argv[0], argv)
+except OSError as error:
+    sys.exit(f"{argv[0]}: {error.strerror}")
+"""
+
+
+def tethered(argv: Sequence[str]) -> list[str]:
+    """Command line that starts `argv` with a signal: the kernel sends SIGTERM when the parent dies, even by SIGKILL
+    (Linux only).
+
+    The kernel watches the *thread* that forks: start it from one that lives as long as the child. A short Python asks
+    for the signal and becomes `argv`, because a `preexec_fn` may deadlock in a process with threads.
+    """
+    return [sys.executable, "-I", "-S", "-c", _TETHER, str(os.getpid()), *argv]
