@@ -6,7 +6,7 @@ import asyncio
 
 from pydantic import Field
 
-from functions.beliefs.rules.chronicle import chapter, eliminated, is_due
+from functions.beliefs.rules.chronicle import chapter, is_due
 from functions.beliefs.views import checkpoint_text, journal_text
 from functions.kernel.contract import Command, Http, OfSwarm, On, Response, Text, function
 from state.change import Change
@@ -43,10 +43,11 @@ async def checkpoint(request: WriteCheckpoint, journal: Journal) -> WrittenCheck
         if not is_due(facts, request.results):
             number = facts.before.number or None
             return change.idle(WrittenCheckpoint(written=False, number=number, text=None))
-        # in threads: with a thousand hypotheses they take tenths of a second
-        gone = [h.hypothesis_id for h in await asyncio.to_thread(eliminated, facts)]
-        found = await asyncio.to_thread(chapter, facts, await journal.last_evidence(request.tag, gone))
-        text = checkpoint_text(found)
+        found = await asyncio.to_thread(
+            chapter, facts
+        )  # with a thousand hypotheses it takes tenths of a second
+        gone = [h.hypothesis_id for h in found.eliminated]
+        text = checkpoint_text(found, await journal.last_evidence(request.tag, gone))
         written = {
             "number": found.now.number,
             "results": found.now.results,

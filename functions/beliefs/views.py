@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from functions.beliefs.rules.chronicle import Chapter, Elimination, Movement, Restaffing
+from functions.beliefs.rules.chronicle import Chapter
 from functions.beliefs.rules.learning import effect
 from functions.beliefs.rules.posterior import posterior_of
+from functions.formats.markdown import code, table, text_of
 from functions.kernel.contract import Response
-from functions.people.views.nights import code
 from functions.search.rules.suggestions import short
-from state.belief_facts import Pages, Staff
+from state.belief_facts import JournalBelief, Pages, Staff
 from state.program import PROGRAM
 from state.records import Evidence, Hypothesis, stamp, view_of
 
@@ -115,65 +115,64 @@ def evidence_view(e: Evidence) -> EvidenceView:
 
 MOST_ROWS = 100
 """Most rows of a table; the others are counted."""
-_T = TypeVar("_T")
 
 
-def checkpoint_text(chapter: Chapter) -> str:
-    return "\n".join(_lines(chapter))
-
-
-def journal_text(pages: Pages, tag: str) -> str:
+@text_of
+def journal_text(pages: Pages, tag: str) -> Iterator[str]:
     """Checkpoints in order; the first line says how to read those that are left out."""
-    texts = list(pages.texts)
     if pages.first > 1:
         command = f"`{PROGRAM} journal --tag {tag}`"
-        texts.insert(0, f"Checkpoints 1 to {pages.first - 1} are left out here: {command} prints them too.\n")
-    return "\n".join(texts)
+        yield f"Checkpoints 1 to {pages.first - 1} are left out here: {command} prints them too.\n"
+    yield from pages.texts
 
 
-def _lines(chapter: Chapter) -> Iterator[str]:
+@text_of
+def checkpoint_text(chapter: Chapter, evidence: Mapping[str, Evidence]) -> Iterator[str]:
+    """A checkpoint; `evidence` is the newest for each hypothesis that was eliminated."""
     now = chapter.now
     at = datetime.fromtimestamp(now.at, UTC).strftime("%Y-%m-%d %H:%M")
     yield f"## Checkpoint {now.number} · {now.results} experiments · {at}\n"
     yield "### Belief movements\n"
-    header = "| Hypothesis | Prior P | Current P | Delta | n | Status |"
-    yield from _table(header, chapter.movements, _moved, "There are no hypotheses.")
+    names = ("Hypothesis", "Prior P", "Current P", "Delta", "n", "Status")
+    moved = [_moved(h, prior, now.beliefs[h.hypothesis_id]) for h, prior in chapter.moved]
+    yield from _table(names, moved, "There are no hypotheses.")
     yield "### Eliminated this cycle\n"
-    header = "| Hypothesis | Verdict | Last evidence |"
-    yield from _table(header, chapter.eliminated, _gone, "None was refuted, and none is irrelevant.")
+    gone = [
+        (code(h.statement), h.settled, _quoted(evidence.get(h.hypothesis_id))) for h in chapter.eliminated
+    ]
+    nothing = "None was refuted, and none is irrelevant."
+    yield from _table(("Hypothesis", "Verdict", "Last evidence"), gone, nothing)
     yield "### New hypotheses generated\n"
-    header = "| Hypothesis | Source | Rationale |"
-    yield from _table(header, chapter.proposed, _new, "None.")
+    new = [(code(h.statement), h.source, code(h.rationale or "") or "none given") for h in chapter.proposed]
+    yield from _table(("Hypothesis", "Source", "Rationale"), new, "None.")
     yield "### Population changes\n"
-    header = "| Population | Hypothesis | Strategy | Target | Workers in | Workers out |"
-    yield from _table(header, chapter.restaffed, _staffed, "None.")
-    yield f"{_of_references(chapter)}\n"
+    names = ("Population", "Hypothesis", "Strategy", "Target", "Workers in", "Workers out")
+    before = chapter.before.populations
+    staffed = [_staffed(name, before.get(name), now.populations.get(name)) for name in chapter.restaffed]
+    yield from _table(names, staffed, "None.")
+    newly = _share(now.references - chapter.before.references, now.results - chapter.before.results)
+    whole = _share(now.references, now.results)
+    yield f"Reference runs: {newly} since the checkpoint before, {whole} in all.\n"
 
 
-def _table(header: str, rows: Sequence[_T], row: Callable[[_T], str], nothing: str) -> Iterator[str]:
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> Iterator[str]:
     if not rows:
         yield f"{nothing}\n"
         return
-    yield header
-    yield "|---" * (header.count("|") - 1) + "|"
-    yield from map(row, rows[:MOST_ROWS])
+    yield from table(names, rows[:MOST_ROWS])
     yield f"\nAnd {len(rows) - MOST_ROWS} more.\n" if len(rows) > MOST_ROWS else ""
 
 
-def _moved(m: Movement) -> str:
-    now = m.now
+def _moved(h: Hypothesis, prior: float, now: JournalBelief) -> Sequence[object]:
     status = now.status if now.settled is None else f"settled: {now.settled}"
-    figures = f"{m.prior:.2f} | {now.posterior_mean:.2f} | {m.delta:+.2f} | {now.n_experiments}"
-    return f"| {code(m.statement)} | {figures} | {status} |"
+    p = now.posterior_mean
+    return code(h.statement), f"{prior:.2f}", f"{p:.2f}", f"{p - prior:+.2f}", now.n_experiments, status
 
 
-def _gone(e: Elimination) -> str:
-    said = "none is kept" if e.evidence is None else _quoted(e.evidence)
-    return f"| {code(e.statement)} | {e.verdict} | {said} |"
-
-
-def _quoted(e: Evidence) -> str:
+def _quoted(e: Evidence | None) -> str:
     """The evidence of a run: outcome, comparison and size."""
+    if e is None:
+        return "none is kept"
     named = {
         "reference": f"against the reference run {e.reference_id}",
         "baseline": "against its worker's baseline",
@@ -192,27 +191,22 @@ def _outcome(outcome: float | None) -> str:
     return {1.0: "a win", 0.0: "a loss"}.get(outcome, f"{outcome:.2f} of a win")
 
 
-def _new(h: Hypothesis) -> str:
-    return f"| {code(h.statement)} | {h.source} | {code(h.rationale or '') or 'none given'} |"
-
-
-def _staffed(r: Restaffing) -> str:
-    change = "new" if r.before is None else "ended" if r.now is None else None
-    strategy = _changed(r, lambda staff: staff.strategy) + (f" ({change})" if change else "")
-    target = _changed(r, lambda staff: str(staff.target))
-    return f"| {r.population_id} | {code(r.statement)} | {strategy} | {target} | {r.came} | {r.left} |"
-
-
-def _changed(r: Restaffing, told: Callable[[Staff], str]) -> str:
-    """The old and the new value, or one of them if they are equal."""
-    return " → ".join(dict.fromkeys(told(staff) for staff in (r.before, r.now) if staff))
-
-
-def _of_references(chapter: Chapter) -> str:
-    now, before = chapter.now, chapter.before
-    newly = _share(now.references - before.references, now.results - before.results)
+def _staffed(name: str, before: Staff | None, now: Staff | None) -> Sequence[object]:
+    """A population's old and new values, or one of them if they are equal; workers that came, and that left."""
+    both = [staff for staff in (before, now) if staff is not None]
+    change = " (new)" if before is None else " (ended)" if now is None else ""
+    then, after = (set(staff.workers) if staff else set() for staff in (before, now))
     return (
-        f"Reference runs: {newly} since the checkpoint before, {_share(now.references, now.results)} in all."
+        *(
+            name,
+            code(both[-1].statement),
+            " → ".join(dict.fromkeys(staff.strategy for staff in both)) + change,
+        ),
+        *(
+            " → ".join(dict.fromkeys(str(staff.target) for staff in both)),
+            len(after - then),
+            len(then - after),
+        ),
     )
 
 

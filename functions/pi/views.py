@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from functions.beliefs.rules.posterior import posterior
 from functions.beliefs.rules.theory import edges_of
 from functions.formats.authored import ProgramUpdate
-from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, Reader, charter, charter_of, cleaned
-from functions.people.views.nights import code
-from functions.pi.rules.findings import Findings, HypothesisLine, Region
+from functions.formats.program_document import Reader, charter
+from functions.formats.markdown import code, table, text_of
+from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, charter_of, cleaned
+from functions.pi.rules.findings import Findings, Region
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.scanning import untouched
 from functions.swarm.rules.shapes import SwarmStrategy
@@ -32,14 +33,10 @@ DONE_BY: Mapping[SwarmStrategy, str] = {
 
 def block_of(update: ProgramUpdate, *, author: str, results: int) -> str:
     """The part for everyone."""
-    return "\n".join(_block(update, author, results)).strip()
+    return _block(update, author, results).strip()
 
 
-def population_part(p: Population) -> str:
-    """The part for the workers of one population."""
-    return "\n".join(_of_population(p)).strip()
-
-
+@text_of
 def _block(update: ProgramUpdate, author: str, results: int) -> Iterator[str]:
     yield f"{HEADING}\n"
     yield f"(Written by {author} after {results} results.)\n"
@@ -61,7 +58,9 @@ def _section(title: str, lines: Sequence[str], shown: Callable[[str], str] | Non
         yield ""
 
 
-def _of_population(p: Population) -> Iterator[str]:
+@text_of
+def population_part(p: Population) -> Iterator[str]:
+    """The part for the workers of one population."""
     yield "### Your population\n"
     yield f"- Name: {p.population_id}; its target is {p.target} worker{'' if p.target == 1 else 's'}."
     yield f"- Strategy: {p.strategy}: {DONE_BY[p.strategy]}."
@@ -137,12 +136,9 @@ MOST_TRIALS = 30
 """Most trials of a text, the newest ones."""
 
 
-def findings_text(findings: Findings) -> str:
+@text_of
+def findings_text(f: Findings) -> Iterator[str]:
     """The findings, limited to a few thousand words."""
-    return "\n".join(_findings(findings))
-
-
-def _findings(f: Findings) -> Iterator[str]:
     yield f"# Findings of {f.tag} after {f.results} results\n"
     yield f"{NOT_OURS}\n"
     way = "lower" if f.direction == "minimize" else "higher"
@@ -177,22 +173,36 @@ def _config(f: Findings) -> str:
 
 
 def _regions(title: str, regions: Sequence[Region]) -> Iterator[str]:
-    if not regions:
-        return
-    yield f"\n## {title}\n\n| dimension | from | to | runs | mean | standard error | less the others | clear |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for r in regions:
-        figures = f"{r.mean:.6g} | {r.error:.2g} | {r.apart:+.3g} | {'yes' if r.is_clear else 'no'}"
-        yield f"| {r.dimension} | {code(repr(r.low))} | {code(repr(r.high))} | {r.runs} | {figures} |"
+    if regions:
+        names = ("dimension", "from", "to", "runs", "mean", "standard error", "less the others", "clear")
+        yield f"\n## {title}\n"
+        yield from table(names, map(_region, regions))
 
 
-def _belief_table(title: str, beliefs: Sequence[HypothesisLine]) -> Iterator[str]:
+def _region(r: Region) -> Sequence[object]:
+    return (
+        *(r.dimension, code(repr(r.low)), code(repr(r.high)), r.runs),
+        *(f"{r.mean:.6g}", f"{r.error:.2g}", f"{r.apart:+.3g}", "yes" if r.is_clear else "no"),
+    )
+
+
+def _belief_table(title: str, beliefs: Sequence[Hypothesis]) -> Iterator[str]:
     if beliefs:
-        yield f"\n## {title}\n\n| id | hypothesis | share of runs that win | runs | status |\n|---|---|---|---|---|"
-        for b in beliefs[:MOST_BELIEFS]:
-            yield f"| {b.hypothesis_id} | {code(b.statement)} | {b.probability:.2f} | {b.runs} | {b.verdict} |"
+        yield f"\n## {title}\n"
+        yield from _beliefs(beliefs[:MOST_BELIEFS])
         if len(beliefs) > MOST_BELIEFS:
             yield f"\nAnd {len(beliefs) - MOST_BELIEFS} more."
+
+
+def _beliefs(hypotheses: Iterable[Hypothesis]) -> Iterator[str]:
+    shown = (
+        (
+            *(h.hypothesis_id, code(h.statement), f"{posterior(h).posterior_mean:.2f}", h.n_experiments),
+            h.settled or h.status,
+        )
+        for h in hypotheses
+    )
+    yield from table(("id", "hypothesis", "share of runs that win", "runs", "status"), shown)
 
 
 def _decided(d: Sketch) -> str:
@@ -201,32 +211,18 @@ def _decided(d: Sketch) -> str:
     return f"- {d.experiment_id} ({d.category}): {d.status}, {value}: {code(d.description)}{diff}"
 
 
-# -- hypotheses
-
-
-def graph_text(hypotheses: Sequence[Hypothesis]) -> str:
-    return "\n".join(_graph(sorted(hypotheses, key=lambda h: -h.n_experiments)[:MOST_HYPOTHESES]))
-
-
-def _graph(hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
-    yield f"{NOT_OURS}\n\n| id | hypothesis | share of runs that win | runs | status |\n|---|---|---|---|---|"
-    for h in hypotheses:
-        status = h.settled or h.status
-        share = f"{posterior(h).posterior_mean:.2f}"
-        yield f"| {h.hypothesis_id} | {code(h.statement)} | {share} | {h.n_experiments} | {status} |"
+@text_of
+def graph_text(hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
+    yield f"{NOT_OURS}\n"
+    shown = sorted(hypotheses, key=lambda h: -h.n_experiments)[:MOST_HYPOTHESES]
+    yield from _beliefs(shown)
     yield "\n## Edges\n"
-    yield from (f"- {e.source} {e.kind} {e.target}" for e in edges_of(hypotheses)[:MOST_HYPOTHESES])
+    yield from (f"- {e.source} {e.kind} {e.target}" for e in edges_of(shown)[:MOST_HYPOTHESES])
 
 
-# -- script
-
-
-def script_text(constants: Mapping[str, object], charter: str) -> str:
+@text_of
+def script_text(constants: Mapping[str, object], charter: str) -> Iterator[str]:
     """The script's constants (but for those no search may touch: keys, paths) and the charter, as Markdown."""
-    return "\n".join(_script(constants, charter))
-
-
-def _script(constants: Mapping[str, object], charter: str) -> Iterator[str]:
     yield "## Constants of train.py\n"
     if not constants:
         yield "Not known here."
@@ -240,18 +236,12 @@ def _script(constants: Mapping[str, object], charter: str) -> Iterator[str]:
         yield from (f"    {line}" for line in charter[:MOST_CHARS].splitlines())
 
 
-# -- trials
-
-
-def tried_text(proposals: Sequence[ProposedDimension]) -> str:
+@text_of
+def tried_text(proposals: Sequence[ProposedDimension]) -> Iterator[str]:
     """The trials that have begun or ended, as Markdown; empty if there are none."""
-    return "\n".join(_trials([p for p in proposals if p.state != "listed"][-MOST_TRIALS:]))
-
-
-def _trials(tried: Sequence[ProposedDimension]) -> Iterator[str]:
-    if not tried:
-        return
-    yield "## Dimensions that were tried: propose them only with another range\n"
+    tried = [p for p in proposals if p.state != "listed"][-MOST_TRIALS:]
+    if tried:
+        yield "## Dimensions that were tried: propose them only with another range\n"
     for p in tried:
         values = p.categories if p.categories is not None else [p.min, p.max]
         why = "" if p.reason is None else f": {code(p.reason)}"

@@ -2,66 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from functions.beliefs.rules.evidence import ARCHIVED
 from functions.beliefs.rules.posterior import posterior
 from functions.swarm.rules.populations import Population
 from state.belief_facts import BeliefSnapshot, JournalBelief, JournalFacts, Staff
-from state.records import Evidence, Hypothesis
+from state.records import Hypothesis
 
 UNKNOWN = 0.5
 """P of a hypothesis before its first result, by the prior Beta(2, 2)."""
-
-
-@dataclass(frozen=True)
-class Movement:
-    """The belief in a hypothesis, now and at the last checkpoint."""
-
-    statement: str
-    prior: float
-    now: JournalBelief
-
-    @property
-    def delta(self) -> float:
-        return self.now.posterior_mean - self.prior
-
-
-@dataclass(frozen=True)
-class Elimination:
-    """A hypothesis that lost its workers because it is refuted or irrelevant."""
-
-    statement: str
-    verdict: str
-    evidence: Evidence | None
-    """The newest evidence; None: none is kept."""
-
-
-@dataclass(frozen=True)
-class Restaffing:
-    """A population whose workers, target or strategy have changed; `before` or `now` is None if it did not exist."""
-
-    population_id: str
-    before: Staff | None
-    now: Staff | None
-
-    @property
-    def statement(self) -> str:
-        staff = self.now or self.before
-        return staff.statement if staff else ""
-
-    @property
-    def came(self) -> int:
-        return len(self._workers(self.now) - self._workers(self.before))
-
-    @property
-    def left(self) -> int:
-        return len(self._workers(self.before) - self._workers(self.now))
-
-    @staticmethod
-    def _workers(staff: Staff | None) -> set[str]:
-        return set(staff.workers) if staff else set()
 
 
 @dataclass(frozen=True)
@@ -70,11 +21,14 @@ class Chapter:
 
     before: BeliefSnapshot
     now: BeliefSnapshot
-    movements: Sequence[Movement]
-    """The largest first."""
-    eliminated: Sequence[Elimination]
+    moved: Sequence[tuple[Hypothesis, float]]
+    """Hypotheses with their P at the last checkpoint, the largest movement first."""
+    eliminated: Sequence[Hypothesis]
+    """Those that lost their workers because they are refuted or irrelevant."""
     proposed: Sequence[Hypothesis]
-    restaffed: Sequence[Restaffing]
+    """Those that were proposed or reopened."""
+    restaffed: Sequence[str]
+    """Ids of populations whose workers, target or strategy have changed: present ones, then those that ended."""
 
 
 def is_due(facts: JournalFacts, results: int | None) -> bool:
@@ -95,39 +49,30 @@ def snapshot(facts: JournalFacts) -> BeliefSnapshot:
     )
 
 
-def eliminated(facts: JournalFacts) -> list[Hypothesis]:
-    """Hypotheses archived since the last checkpoint."""
-    before = facts.before.beliefs
-    archived = (h for h in facts.hypotheses if h.settled in ARCHIVED)
-    return [h for h in archived if h.hypothesis_id not in before or before[h.hypothesis_id] != _stand(h)]
-
-
-def chapter(facts: JournalFacts, evidence: Mapping[str, Evidence]) -> Chapter:
-    """The content of the next checkpoint; `evidence` is the newest for each of the `eliminated` hypotheses."""
+def chapter(facts: JournalFacts) -> Chapter:
+    """The content of the next checkpoint."""
     before, now = facts.before, snapshot(facts)
-    archived_now = eliminated(facts)
-    shown = [h for h in facts.hypotheses if h.settled not in ARCHIVED or h in archived_now]
-    movements = [_movement(h, before, now) for h in shown]
+    earlier = {h.hypothesis_id: before.beliefs.get(h.hypothesis_id) for h in facts.hypotheses}
+    archived = [h for h in facts.hypotheses if h.settled in ARCHIVED]
+    gone = [h for h in archived if earlier[h.hypothesis_id] != now.beliefs[h.hypothesis_id]]
+    moved = [
+        (h, then.posterior_mean if (then := earlier[h.hypothesis_id]) else UNKNOWN)
+        for h in facts.hypotheses
+        if h not in archived or h in gone
+    ]
+    staffed = [*now.populations, *(name for name in before.populations if name not in now.populations)]
     return Chapter(
-        before=before,
-        now=now,
-        movements=sorted(movements, key=lambda m: -round(abs(m.delta), 6)),
-        eliminated=[
-            Elimination(h.statement, str(h.settled), evidence.get(h.hypothesis_id)) for h in archived_now
-        ],
-        proposed=[h for h in facts.hypotheses if _is_new(h, before)],
-        restaffed=_restaffed(before.populations, now.populations),
+        before,
+        now,
+        sorted(moved, key=lambda m: -round(abs(now.beliefs[m[0].hypothesis_id].posterior_mean - m[1]), 6)),
+        gone,
+        proposed=[h for h in facts.hypotheses if _is_new(h, earlier[h.hypothesis_id])],
+        restaffed=[name for name in staffed if before.populations.get(name) != now.populations.get(name)],
     )
 
 
-def _movement(h: Hypothesis, before: BeliefSnapshot, now: BeliefSnapshot) -> Movement:
-    earlier = before.beliefs.get(h.hypothesis_id)
-    return Movement(h.statement, earlier.posterior_mean if earlier else UNKNOWN, now.beliefs[h.hypothesis_id])
-
-
-def _is_new(h: Hypothesis, before: BeliefSnapshot) -> bool:
+def _is_new(h: Hypothesis, earlier: JournalBelief | None) -> bool:
     """Whether it was proposed or reopened since the last checkpoint."""
-    earlier = before.beliefs.get(h.hypothesis_id)
     return earlier is None or (earlier.settled in ARCHIVED and h.settled not in ARCHIVED)
 
 
@@ -142,10 +87,3 @@ def _staffs(facts: JournalFacts) -> dict[str, Staff]:
             workers[population].append(worker)
     given = ((name, Population.read(text)) for name, text in facts.populations.items())
     return {name: Staff(p.statement, p.strategy, p.target, workers[name]) for name, p in given}
-
-
-def _restaffed(before: Mapping[str, Staff], now: Mapping[str, Staff]) -> list[Restaffing]:
-    """Changed populations: present ones, then those that ended."""
-    names = [*now, *(name for name in before if name not in now)]
-    pairs = ((name, before.get(name), now.get(name)) for name in names)
-    return [Restaffing(name, then, after) for name, then, after in pairs if then != after]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from functions.experiments.rules.gains import ChainStep, Gain, gain_over, unbiased
 from functions.experiments.views.runs import sketch_view
 from functions.formats.digits import decimals, figure
+from functions.formats.markdown import code, longest_fence, table, text_of
 from functions.formats.metrics_block import deciding_line
 from functions.kernel.contract import CATEGORIES
 from functions.search.rules.suggestions import short
@@ -364,12 +364,9 @@ OF_SWARM = (
 """What a gain is against."""
 
 
-def markdown(night: NightView, picture: str | None) -> str:
+@text_of
+def markdown(night: NightView, picture: str | None) -> Iterator[str]:
     """The whole report. `picture` names the file of the plot; without it the keeps are drawn as a chart."""
-    return "\n".join(_lines(night, picture))
-
-
-def _lines(night: NightView, picture: str | None) -> Iterator[str]:
     yield f"# {night.tag}: {_first_words(night)}"
     yield f"\n{_headline(night)}\n"
     if picture is not None:
@@ -420,41 +417,56 @@ def _chart(night: NightView) -> Iterator[str]:
 def _chain(night: NightView) -> Iterator[str]:
     if not night.chain:
         return
+    made_from, no_other = ("better than", "its baseline") if night.by_delta else ("made from", "base commit")
+    names = ("experiment", made_from, night.metric, "gain", "how sure", "what")
     yield "## What was kept\n"
-    above = "better than" if night.by_delta else "made from"
-    yield f"| experiment | {above} | {night.metric} | gain | how sure | what |"
-    yield "|---|---|---|---|---|---|"
-    for step in night.chain:
-        value = "" if step.val_bpb is None else figure(step.val_bpb, night.sigma)
-        gain = "" if step.gain is None else f"{step.gain:+.{decimals(night.sigma)}f}"
-        sure = "baseline" if step.baseline else step.trust or ""
-        sure = ", ".join(filter(None, (sure, "hung" if step.hung else "")))
-        above = step.above or ("its baseline" if night.by_delta else "base commit")
-        yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
+    yield from table(names, (_kept(step, night.sigma, no_other) for step in night.chain))
     yield f"\nA gain above zero is better, {OF_SWARM if night.by_delta else OF_AGENTS}\n"
     if night.holds_said:
         yield f"{night.holds_said}\n"
 
 
-def _certificates(night: NightView) -> Iterator[str]:
-    if night.certificates:
-        yield "## Certificates\n\n| experiment | against | verdict | margin | alpha | pairs | e-value |"
-        yield "|---|---|---|---|---|---|---|"
-        for one in night.certificates:
-            numbers = f"{one.min_gain:.6g} | {one.alpha:.6g} | {len(one.counted)} | {one.e_value:.6g}"
-            yield f"| {one.experiment_id} | {one.against} | {one.state} | {numbers} |"
+def _kept(step: StepView, sigma: float | None, no_other: str) -> Sequence[str]:
+    sure = "baseline" if step.baseline else step.trust or ""
+    return (
+        *(step.experiment_id, step.above or no_other),
+        "" if step.val_bpb is None else figure(step.val_bpb, sigma),
+        "" if step.gain is None else f"{step.gain:+.{decimals(sigma)}f}",
+        *(", ".join(filter(None, (sure, "hung" if step.hung else ""))), code(step.description)),
+    )
+
+
+def _section(title: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """A table under its title; nothing without rows."""
+    if rows:
+        yield f"## {title}\n"
+        yield from table(names, rows)
         yield ""
+
+
+def _certificates(night: NightView) -> Iterator[str]:
+    names = ("experiment", "against", "verdict", "margin", "alpha", "pairs", "e-value")
+    rows = [
+        (
+            *(one.experiment_id, one.against, one.state, f"{one.min_gain:.6g}", f"{one.alpha:.6g}"),
+            *(len(one.counted), f"{one.e_value:.6g}"),
+        )
+        for one in night.certificates
+    ]
+    yield from _section("Certificates", names, rows)
 
 
 def _transfers(night: NightView) -> Iterator[str]:
-    if night.transfers:
-        yield "## At a longer budget\n\n| keep | against | seconds | gain | seconds | gain | pairs | verdict |"
-        yield "|---|---|---|---|---|---|---|---|"
-        for one in night.transfers:
-            there = "" if one.longer_gain is None else f"{one.longer_gain:+.3g}"
-            gains = f"{one.own_budget_s:g} | {one.gain:+.3g} | {one.budget_s:g} | {there}"
-            yield f"| {one.experiment_id} | {one.against} | {gains} | {one.pairs} | {one.state} |"
-        yield ""
+    names = ("keep", "against", "seconds", "gain", "seconds", "gain", "pairs", "verdict")
+    rows = [
+        (
+            *(one.experiment_id, one.against, f"{one.own_budget_s:g}", f"{one.gain:+.3g}"),
+            *(f"{one.budget_s:g}", "" if one.longer_gain is None else f"{one.longer_gain:+.3g}"),
+            *(one.pairs, one.state),
+        )
+        for one in night.transfers
+    ]
+    yield from _section("At a longer budget", names, rows)
 
 
 def _distilled(night: NightView) -> Iterator[str]:
@@ -469,11 +481,14 @@ def _distilled(night: NightView) -> Iterator[str]:
         )
     else:
         yield f"{one.state}, {one.runs} of {one.most_runs} runs in {one.into}. {one.reason}\n"
-    yield "| keep | change | lines | without it | verdict |\n|---|---|---|---|---|"
-    for change in one.changes:
-        loss = "" if change.loss is None else f"{change.loss:+.3g}"
-        said = f"{change.lines} | {loss} | {change.state}"
-        yield f"| {change.experiment_id} | {code(change.description)} | {said} |"
+    rows = (
+        (
+            *(change.experiment_id, code(change.description), change.lines),
+            *("" if change.loss is None else f"{change.loss:+.3g}", change.state),
+        )
+        for change in one.changes
+    )
+    yield from table(("keep", "change", "lines", "without it", "verdict"), rows)
     yield ""
 
 
@@ -483,7 +498,7 @@ def _changes(chain: Sequence[StepView]) -> Iterator[str]:
         yield "## What each changed\n"
     for step in changed:
         assert step.change is not None
-        fence = "`" * max(3, 1 + _longest_run(step.change))
+        fence = "`" * max(3, 1 + longest_fence(step.change))
         yield f"**{step.experiment_id}** on {step.above or 'the base commit'}\n"
         yield f"{fence}diff\n{step.change}\n{fence}\n"
 
@@ -492,20 +507,16 @@ def _failed(night: NightView) -> Iterator[str]:
     if night.contended:
         runs = "1 run was" if night.contended == 1 else f"{night.contended} runs were"
         yield f"{runs} slowed down by another program, and ran again.\n"
-    if night.failures:
-        yield "## What failed\n\n| kind | runs | the newest | why |\n|---|---|---|---|"
-        for failure in night.failures:
-            yield (
-                f"| {failure.kind} | {failure.count} | {failure.experiment_id} {code(failure.description)}"
-                f" | {code(failure.error)} |"
-            )
-        yield ""
-    if night.near_misses:
-        yield "## What came close\n\n| experiment | value | what |\n|---|---|---|"
-        for e in night.near_misses:
-            value = figure(e.get("delta_bpb", e["val_bpb"]), night.sigma)
-            yield f"| {e['experiment_id']} | {value} | {code(e['description'])} |"
-        yield ""
+    failed = [
+        (each.kind, each.count, f"{each.experiment_id} {code(each.description)}", code(each.error))
+        for each in night.failures
+    ]
+    yield from _section("What failed", ("kind", "runs", "the newest", "why"), failed)
+    close = [
+        (e["experiment_id"], figure(e.get("delta_bpb", e["val_bpb"]), night.sigma), code(e["description"]))
+        for e in night.near_misses
+    ]
+    yield from _section("What came close", ("experiment", "value", "what"), close)
 
 
 def _untried(night: NightView) -> Iterator[str]:
@@ -519,22 +530,6 @@ def _untried(night: NightView) -> Iterator[str]:
 
 def _limits(night: NightView) -> Iterator[str]:
     if night.limits:
-        yield "\n## Usage limits\n\n| agent | times | the last from | started again at | it printed |"
-        yield "|---|---|---|---|---|"
-        for limit in night.limits:
-            yield f"| {limit.agent} | {limit.times} | {limit.since} | {limit.until} | {code(limit.said)} |"
-
-
-def code(text: str) -> str:
-    """One line of untrusted text as a code span, safe in a table."""
-    apart = re.sub(r"\\(?=\|)", r"\\ ", short(text, 200))  # a backslash before a bar would end the cell
-    line = apart.replace("|", "\\|")
-    if not line:
-        return ""
-    fence = "`" * (1 + _longest_run(line))
-    edge = " " if len(fence) > 1 else ""
-    return f"{fence}{edge}{line}{edge}{fence}"
-
-
-def _longest_run(text: str) -> int:
-    return max((len(run) for run in re.findall("`+", text)), default=0)
+        yield "\n## Usage limits\n"
+        names = ("agent", "times", "the last from", "started again at", "it printed")
+        yield from table(names, ((n.agent, n.times, n.since, n.until, code(n.said)) for n in night.limits))

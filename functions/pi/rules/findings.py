@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from functions.beliefs.rules.posterior import posterior
 from functions.beliefs.rules.theory import least_decided
 from functions.search.rules.suggestions import high_yield, underexplored
 from functions.swarm.rules.populations import Population
@@ -138,17 +137,6 @@ class Region:
 
 
 @dataclass(frozen=True)
-class HypothesisLine:
-    hypothesis_id: str
-    statement: str
-    probability: float
-    """Posterior mean of the share of its runs that win."""
-    runs: int
-    verdict: str
-    """active, supported, refuted or irrelevant."""
-
-
-@dataclass(frozen=True)
 class Findings:
     tag: str
     metric: str
@@ -174,9 +162,9 @@ class Findings:
     """Frozen dimensions with value and reason."""
     canaries: Sequence[str] = ()
     """Dimensions on trial."""
-    beliefs: Sequence[HypothesisLine] = ()
+    beliefs: Sequence[Hypothesis] = ()
     """Open hypotheses, the least decided first."""
-    settled: Sequence[HypothesisLine] = ()
+    settled: Sequence[Hypothesis] = ()
     """Hypotheses with a verdict, the newest first."""
     decisions: Sequence[Sketch] = ()
     """Newest results, newest first."""
@@ -215,8 +203,8 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
             if d.frozen and d.frozen_value is not None
         ],
         canaries=[d.name for d in dimensions if d.is_canary],
-        beliefs=[hypothesis_line(h) for h in least_decided([h for h in beliefs.open if h.settled is None])],
-        settled=[hypothesis_line(h) for h in _newest([*stays, *beliefs.archived])],
+        beliefs=least_decided([h for h in beliefs.open if h.settled is None]),
+        settled=sorted([*stays, *beliefs.archived], key=lambda h: -(h.settled_at or 0.0)),
         decisions=ground.results[:MOST_DECISIONS],
         untried=underexplored(ground.categories, categories),
         fruitful=high_yield(ground.categories),
@@ -258,11 +246,6 @@ def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, flo
     return sorted(((a, b, share) for (a, b), share in shares.items()), key=lambda p: (-p[2], p[:2]))
 
 
-def hypothesis_line(h: Hypothesis) -> HypothesisLine:
-    verdict = h.settled or h.status
-    return HypothesisLine(h.hypothesis_id, h.statement, posterior(h).posterior_mean, h.n_experiments, verdict)
-
-
 def _parts(d: Dimension, runs: Sequence[tuple[Value, float]]) -> list[list[tuple[Value, float]]]:
     """The runs by category, or by parts of the range with equal numbers of runs; equal values stay together."""
     if d.dtype == "categorical":
@@ -295,7 +278,3 @@ def _region(
 
 def _error(values: Sequence[float]) -> float:
     return statistics.stdev(values) / math.sqrt(len(values))
-
-
-def _newest(settled: Sequence[Hypothesis]) -> list[Hypothesis]:
-    return sorted(settled, key=lambda h: -(h.settled_at or 0.0))

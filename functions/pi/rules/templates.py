@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from functions.beliefs.rules.posterior import posterior
 from functions.formats.authored import FrozenDimensionProposal, ProgramUpdate
 from functions.formats.digits import decimals
-from functions.pi.rules.findings import Findings, HypothesisLine, Region
+from functions.pi.rules.findings import Findings, Region
 from state.records import Hypothesis
 
 NAME: Final = "templates"
@@ -62,7 +63,7 @@ def _summary(f: Findings) -> Iterator[str]:
         yield f"Why: {f.why.rstrip('.')}."
     if f.best_id is not None and f.best_value is not None:
         yield f"The best is {f.best_id} with {f.metric} {f.best_value:.{decimals(f.sigma)}f}."
-    settled = [b for b in f.settled if b.verdict != "active"]
+    settled = [h for h in f.settled if (h.settled or h.status) != "active"]
     if f.beliefs or settled:
         yield f"{_count(len(settled), 'claim is', 'claims are')} settled, {len(f.beliefs)} under test."
 
@@ -100,13 +101,11 @@ def _instructions(f: Findings) -> Iterator[str]:
 
 def _claims(f: Findings) -> Iterator[str]:
     """Statements of hypotheses. They are words of others, and no other lines hold such."""
-    yield from map(_with_odds, f.beliefs[:MOST_LINES])
-    for claim in f.settled[:MOST_LINES]:
-        yield f"{claim.verdict}: {claim.statement}"
-
-
-def _with_odds(b: HypothesisLine) -> str:
-    return f"{b.statement} (P {b.probability:.2f} after {_count(b.runs, 'run', 'runs')})"
+    for h in f.beliefs[:MOST_LINES]:
+        odds = posterior(h).posterior_mean
+        yield f"{h.statement} (P {odds:.2f} after {_count(h.n_experiments, 'run', 'runs')})"
+    for h in f.settled[:MOST_LINES]:
+        yield f"{h.settled or h.status}: {h.statement}"
 
 
 def _place(r: Region) -> str:

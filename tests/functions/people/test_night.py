@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from functions.experiments.rules.gains import Gain, chain
-from functions.people.views.nights import code
+from functions.formats.markdown import code
 from functions.trust.rules.discoveries import discoveries
 from functions.trust.rules.noise import Noise
 from state.records import KeepRecord

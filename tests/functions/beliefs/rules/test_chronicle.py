@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from functions.beliefs.rules.chronicle import chapter, eliminated, is_due, snapshot
+from functions.beliefs.rules.chronicle import chapter, is_due, snapshot
 from functions.beliefs.views import MOST_ROWS, checkpoint_text
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.shapes import SwarmStrategy
@@ -59,11 +59,12 @@ def rows(text: str) -> list[list[str]]:
 def test_the_next_one_moves_from_where_the_last_one_stood() -> None:
     first = snapshot(facts(believed(0.84, 20)))
 
-    told = chapter(facts(believed(0.80, 25), claim("hyp_000002"), before=first, results=200), NONE)
+    told = chapter(facts(believed(0.80, 25), claim("hyp_000002"), before=first, results=200))
 
-    assert [(m.prior, round(m.delta, 6), m.now.n_experiments) for m in told.movements] == [
-        (0.84, -0.04, 25),
-        (0.5, 0.0, 0),
+    stood = [(prior, told.now.beliefs[h.hypothesis_id]) for h, prior in told.moved]
+    assert [(prior, round(now.posterior_mean, 6), now.n_experiments) for prior, now in stood] == [
+        (0.84, 0.80, 25),
+        (0.5, 0.5, 0),
     ]
     assert [h.hypothesis_id for h in told.proposed] == ["hyp_000002"]
     assert told.now.number == 2
@@ -81,7 +82,7 @@ def test_what_was_eliminated_is_told_once_with_its_last_evidence() -> None:
     }
     second = facts(refuted, level, before=first)
 
-    text = checkpoint_text(chapter(second, evidence))
+    text = checkpoint_text(chapter(second), evidence)
 
     assert section(text, "Eliminated this cycle")[2:] == [
         "| `WIDTH matters` | refuted | swarm-9: a loss against the reference run swarm-4, contrast +0.012500 |",
@@ -89,8 +90,8 @@ def test_what_was_eliminated_is_told_once_with_its_last_evidence() -> None:
     ]
     assert "| `SEED matters` | 0.50 | 0.50 | +0.00 | 40 | settled: irrelevant |" in text
     third = facts(refuted, level, before=snapshot(second))
-    assert eliminated(third) == []
-    assert "WIDTH" not in checkpoint_text(chapter(third, NONE))
+    assert chapter(third).eliminated == []
+    assert "WIDTH" not in checkpoint_text(chapter(third), NONE)
 
 
 def test_population_changes_say_what_was_what_is_and_who_moved() -> None:
@@ -99,9 +100,8 @@ def test_population_changes_say_what_was_what_is_and_who_moved() -> None:
     new = staffed("pop_1", "exploit", 5) | staffed("pop_3", "moonshot", 1) | staffed("pop_4", "exploit", 1)
 
     text = checkpoint_text(
-        chapter(
-            facts(populations=new, assigned={"a": "pop_1", "b": "pop_3", "c": "pop_1"}, before=first), NONE
-        )
+        chapter(facts(populations=new, assigned={"a": "pop_1", "b": "pop_3", "c": "pop_1"}, before=first)),
+        NONE,
     )
 
     assert section(text, "Population changes")[2:5] == [
@@ -115,7 +115,7 @@ def test_population_changes_say_what_was_what_is_and_who_moved() -> None:
 def test_a_table_ends_after_a_hundred_rows_and_says_how_many_more_there_are() -> None:
     many = [claim(f"hyp_{n:06x}") for n in range(MOST_ROWS + 7)]
 
-    text = checkpoint_text(chapter(facts(*many), NONE))
+    text = checkpoint_text(chapter(facts(*many)), NONE)
 
     lines = section(text, "Belief movements")
     assert (len(lines), lines[-1]) == (2 + MOST_ROWS + 2, "And 7 more.")
@@ -126,7 +126,7 @@ def test_words_of_a_model_never_break_a_table(statement: str, rationale: str) ->
     gone = claim(statement=statement, rationale=rationale, settled="refuted")
     population = Population("pop_1", "investigate", "hyp_000001", statement, target=2).text()
 
-    text = checkpoint_text(chapter(facts(gone, populations={"pop_1": population}), NONE))
+    text = checkpoint_text(chapter(facts(gone, populations={"pop_1": population})), NONE)
 
     assert [len(row) for row in rows(text) if row] == [6, 3, 3, 6]
 
@@ -134,7 +134,7 @@ def test_words_of_a_model_never_break_a_table(statement: str, rationale: str) ->
 def test_pipes_backslashes_newlines_and_html_of_a_statement_stay_in_its_cell() -> None:
     hostile = claim(statement="a | b \\| c\n\n# <img src=x>`` d")
 
-    [moved, *_] = [row for row in rows(checkpoint_text(chapter(facts(hostile), NONE))) if row]
+    [moved, *_] = [row for row in rows(checkpoint_text(chapter(facts(hostile)), NONE)) if row]
 
     assert len(moved) == 6
     assert "&lt;img src=x&gt;" in moved[0]
@@ -146,13 +146,13 @@ def test_each_checkpoint_begins_where_the_one_before_ended_as_it_was_kept(
 ) -> None:
     before = BeliefSnapshot()
     for nth, hypotheses in enumerate(history):
-        told = chapter(facts(*hypotheses, before=before, version=nth + 1), NONE)
+        told = chapter(facts(*hypotheses, before=before, version=nth + 1))
 
         kept = BeliefSnapshot.read(told.now.text())
         assert (kept, kept.number) == (told.now, nth + 1)
         stood = [before.beliefs.get(h.hypothesis_id) for h in hypotheses]
         priors = [0.5 if stand is None else stand.posterior_mean for stand in stood]
-        assert sorted(m.prior for m in told.movements) == sorted(priors)
+        assert sorted(prior for _, prior in told.moved) == sorted(priors)
         before = kept
 
 
