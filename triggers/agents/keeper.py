@@ -32,10 +32,11 @@ from functions.people.rules.agents import (
     pause_before,
 )
 from functions.search.rules.suggestions import short
-from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
+from state.errors import NightjarError
 from state.own_processes import tethered
 from triggers.agents.minder import GRACE_S, KILL_S
 from triggers.agents.place import AgentFolder, AgentLog
+from triggers.cli.lab_http import AWAY
 
 LOOK_S = 5.0
 """Seconds between two requests for an agent's brief."""
@@ -265,7 +266,7 @@ class KeptAgent:
         try:
             await self._announce()
             brief = await asyncio.to_thread(self._ask, "report/brief", self._who)
-        except (Exhausted, TooManyRequests, Unavailable):
+        except AWAY:
             return None
         if self.standing.state == "working":
             is_new = {e["experiment_id"] for e in brief["open_experiments"] if e["agent"] is None}

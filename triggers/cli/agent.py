@@ -8,6 +8,7 @@ import click
 
 from state.settings import Settings
 from triggers.cli.options import Duration, NameType, with_all_settings
+from triggers.cli.output import note
 
 
 @click.command()
@@ -86,5 +87,5 @@ def command(
         repo=repo.absolute(),
         command=words,
         patience=Patience(silent_after, idle_after, starts),
-        say=lambda line: click.echo(line, err=True),
+        say=note,
     )

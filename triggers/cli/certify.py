@@ -13,7 +13,7 @@ from triggers.certificates import folder
 from triggers.cli.following import followed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, with_lab
-from triggers.cli.output import DISCARD, OK
+from triggers.cli.output import DISCARD, OK, note
 from triggers.cli.runs import path_of
 
 
@@ -46,9 +46,7 @@ def command(
     try:
         one = _followed(http, one)
     except KeyboardInterrupt:
-        click.echo(
-            f"the lab goes on; {PROGRAM} certify {experiment}, with the same options, follows it", err=True
-        )
+        note(f"the lab goes on; {PROGRAM} certify {experiment}, with the same options, follows it")
         return 130
     said = folder.write(target, http.ask, experiment)
     click.echo(said if one["state"] == "certified" else f"{one['state']}: {one['reason']}")

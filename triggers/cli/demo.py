@@ -14,8 +14,7 @@ from typing import Any
 
 import click
 from rich import markup
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn
 
 from functions.formats.digits import DECIMALS, decimals
 from functions.kernel.process.logs import start_logging
@@ -26,9 +25,10 @@ from state.program import PROGRAM, as_typed
 from state.settings import Settings, own_environment
 from triggers.agents.night import agent_token
 from triggers.agents.place import git
+from triggers.cli.counting import bar
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, all_settings_from, data_option
-from triggers.cli.output import ERROR, OK, printable, show_patch
+from triggers.cli.output import ERROR, OK, note, printable, show_patch
 from triggers.cli.runs import digits_of, outcome, print_runs, signed
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
@@ -71,13 +71,13 @@ def command(runs: int, budget: float, port: int | None, data: Path | None) -> in
 
 async def _demo(settings: Settings, runs: int, budget: float) -> int:
     began = time.monotonic()
-    say("starting Redis, web, events, clock and two CPU workers ...")
+    note("starting Redis, web, events, clock and two CPU workers ...")
     project = make_project(settings.data_dir / "project")
     parts = LabParts(settings, repo=project, cpu=SLOTS, gpu="none")
-    async with LocalLab.started(parts, announce=say) as lab:
+    async with LocalLab.started(parts, announce=note) as lab:
         if lab.stop.is_set():
             return interrupted(settings, project)
-        say(
+        note(
             f"watch it at {lab.url}/; the unchanged code is measured first, then {' and '.join(AGENTS)} try theirs"
         )
         http = LabHttp(lab.own_settings)
@@ -112,11 +112,11 @@ async def _demo(settings: Settings, runs: int, budget: float) -> int:
             )
         view.results(settings.data_dir, project)
         count = view.finished
-        say(f"{count} experiments in {time.monotonic() - began:.0f} s")
+        note(f"{count} experiments in {time.monotonic() - began:.0f} s")
         if sys.stdin.isatty() and sys.stdout.isatty():
-            say(f"the lab stays up until Ctrl-C: {lab.url}/#tag={tag}")
+            note(f"the lab stays up until Ctrl-C: {lab.url}/#tag={tag}")
             await lab.run()
-    say("nothing is left running")
+    note("nothing is left running")
     return OK if count >= runs else ERROR
 
 
@@ -162,7 +162,7 @@ async def agents(
 
 def interrupted(settings: Settings, project: Path) -> int:
     """Print how to go on after Ctrl-C; answers the exit code."""
-    say(f"interrupted; the lab is kept: {PROGRAM} up --data {settings.data_dir} --repo {project}")
+    note(f"interrupted; the lab is kept: {PROGRAM} up --data {settings.data_dir} --repo {project}")
     return 130
 
 
@@ -182,11 +182,6 @@ def make_project(folder: Path) -> Path:
     return folder
 
 
-def say(line: str) -> None:
-    """Print to standard error."""
-    click.echo(line, err=True)
-
-
 FINISHED = ("keep", "discard", "crash", "timeout")
 VERDICTS = {
     "confirmed": "[bold green]confirmed[/] by a second run on another seed",
@@ -203,23 +198,16 @@ class DemoView:
         self.tag = tag
         self.finished = 0
         self._http = http
-        self._runs = runs
         self._told: set[str] = set()
         self._trusted: dict[str, str | None] = {}
-        self._console = Console(stderr=True, soft_wrap=True, emoji=False)
-        self._bar: tuple[Progress, Any] | None = None
+        self._bar = bar(MofNCompleteColumn(), stays=True)
+        self._task = self._bar.add_task("training", total=runs + 1)  # the baseline
 
     @contextmanager
     def live(self) -> Iterator[None]:
         """Show a progress bar, on a terminal only."""
-        if not self._console.is_terminal:
+        with self._bar:
             yield
-            return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self._console) as progress:
-            self._bar = (progress, progress.add_task("training", total=self._runs + 1))  # the baseline
-            yield
-        self._bar = None
 
     def update(self) -> None:
         """Print the experiments that have finished since the last call; show those that run."""
@@ -230,16 +218,15 @@ class DemoView:
                 self._told.add(e["id"])
                 self.finished += 1
                 digits = digits_of(self._http, self.tag)
-                self._console.print(line(e, page["gains"].get(e["id"]), digits), highlight=False)
+                self._bar.console.print(line(e, page["gains"].get(e["id"]), digits), highlight=False)
             if e["trust"] in VERDICTS and self._trusted.get(e["id"]) == "provisional":
-                self._console.print(f"{e['id']:>9}  {VERDICTS[e['trust']]}", highlight=False)
+                self._bar.console.print(f"{e['id']:>9}  {VERDICTS[e['trust']]}", highlight=False)
             self._trusted[e["id"]] = e["trust"]
-        if self._bar is not None:
-            progress, task = self._bar
-            running = [
-                f"{e['id']} {e['last_progress'] or 0:.0%}" for e in experiments if e["status"] == "running"
-            ]
-            progress.update(task, completed=self.finished, description=", ".join(running) or "thinking")
+        running = [
+            f"{e['id']} {e['last_progress'] or 0:.0%}" for e in experiments if e["status"] == "running"
+        ]
+        described = ", ".join(running) or "thinking"
+        self._bar.update(self._task, completed=self.finished, description=described)
 
     def retests_are_open(self) -> bool:
         """Whether a retest still has to run or to be judged."""

@@ -9,7 +9,7 @@ import click
 from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import with_lab
-from triggers.cli.output import show_patch
+from triggers.cli.output import note, show_patch
 from triggers.cli.runs import Run, is_of_swarm, path_of
 
 
@@ -38,7 +38,7 @@ def command(http: LabHttp, experiment: str, other: str | None) -> None:
     if text is None:
         raise NotFound(missing, hint=f"./nightjar show {experiment} tells its commit")
     for line in filter(None, ("" if text else same, constants)):
-        click.echo(line, err=True)
+        note(line)
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text.encode())  # as it is: it may be applied
         return

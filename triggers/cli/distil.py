@@ -10,7 +10,7 @@ from state.program import PROGRAM
 from triggers.cli.following import followed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, tag_argument, with_lab
-from triggers.cli.output import DISCARD, OK, counted, print_json, show
+from triggers.cli.output import DISCARD, OK, counted, note, print_json, show
 from triggers.cli.runs import the_tag
 
 UNDECIDED = ("untried", "trying")
@@ -39,7 +39,7 @@ def command(http: LabHttp, tag: str | None, yes: bool, as_json: bool) -> int:
     try:
         one = _followed(http, one)
     except KeyboardInterrupt:
-        click.echo(f"the lab goes on; {PROGRAM} distil {name} follows it", err=True)
+        note(f"the lab goes on; {PROGRAM} distil {name} follows it")
         return 130
     show(result(one))
     if one["state"] == "done":

@@ -14,7 +14,7 @@ from state.client_settings import ClientSettings
 from triggers.cli.follow import follow
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
-from triggers.cli.output import OK, json_text, printable
+from triggers.cli.output import OK, json_text, printable, say
 from triggers.cli.runs import names_of_tags
 
 STYLES = {
@@ -79,9 +79,9 @@ def command(
     query = {name: str(value) for name, value in asked.items() if value is not None}
     console = Console(soft_wrap=True, highlight=False)
     if tag is not None and tag not in names_of_tags(LabHttp(settings)):
-        _say(f"there is no tag {tag!r} yet: its events come once it is opened")
+        say(f"there is no tag {tag!r} yet: its events come once it is opened")
     try:
-        for event in follow(settings, query, _say):
+        for event in follow(settings, query, say):
             if as_json:
                 click.echo(json_text(event))
             else:
@@ -89,10 +89,6 @@ def command(
     except KeyboardInterrupt:
         return OK
     return OK
-
-
-def _say(line: str) -> None:
-    click.echo(f"nightjar: {printable(line)}", err=True)
 
 
 def line(event: dict[str, Any]) -> Text:

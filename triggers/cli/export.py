@@ -7,15 +7,15 @@ from pkgutil import resolve_name
 from typing import get_args
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn
 
 from state.client_settings import ClientSettings
 from state.errors import Unavailable
+from triggers.cli.counting import bar
 from triggers.cli.follow import follow
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
-from triggers.cli.output import OK, counted, printable
+from triggers.cli.output import OK, counted, say
 from triggers.cli.runs import the_tag
 from triggers.exports.files import FileFormat, RunFile
 from triggers.exports.reading import TagReader
@@ -77,13 +77,13 @@ def command(
         target.is_final = True  # a line that is written stays: keeps wait for their retests
     try:
         added, waiting = _export(reader, target)
-        _say(f"{name}: {counted(added, 'run')} exported to {output}")
+        say(f"{name}: {counted(added, 'run')} exported to {output}")
         if waiting:
-            _say(f"{counted(waiting, 'keep')} left out: export again once the retests have ended")
+            say(f"{counted(waiting, 'keep')} left out: export again once the retests have ended")
         if differs := target.complete():
-            _say(differs)
+            say(differs)
         if output != "-":
-            _say(f"-> {target.opened_by}")
+            say(f"-> {target.opened_by}")
         if follows:
             _mirror(settings, name, reader, target)
     except KeyboardInterrupt:
@@ -114,17 +114,15 @@ def _target(kind: str, output: str, reader: TagReader, spreadsheet: bool) -> Tar
 def _export(reader: TagReader, target: Target) -> tuple[int, int]:
     """Add the runs that the target lacks. Answers their number, and that of keeps that wait for retests."""
     added = waiting = 0
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("exporting", total=None)
+    with bar(MofNCompleteColumn()) as shown:
+        task = shown.add_task("exporting", total=None)
         for page in reader.pages():
-            bar.update(task, total=page.total)
+            shown.update(task, total=page.total)
             fresh = [run for run in page.runs if not target.awaits(run) and target.lacks(run)]
-            bar.advance(task, len(page.runs) - len(fresh))
+            shown.advance(task, len(page.runs) - len(fresh))
             for run in reader.whole(fresh) if target.needs_whole else fresh:
                 target.add(run)
-                bar.advance(task)
+                shown.advance(task)
             added += len(fresh)
             waiting += sum(run.is_over and target.awaits(run) for run in page.runs)
     return added, waiting
@@ -134,7 +132,7 @@ def _mirror(settings: ClientSettings, tag: str, reader: TagReader, target: Targe
     """Export each run once it ends or is judged anew. The newest event comes at once, so none is missed."""
     types = ",".join(f"experiment.{verdict}" for verdict in VERDICTS)
     is_complete = False
-    for event in follow(settings, {"tag": tag, "types": types, "last": "1"}, _say):
+    for event in follow(settings, {"tag": tag, "types": types, "last": "1"}, say):
         if event["type"] == "reset" or not is_complete:
             _export(reader, target)
             is_complete = True
@@ -144,7 +142,3 @@ def _mirror(settings: ClientSettings, tag: str, reader: TagReader, target: Targe
             run = reader.one(run.record.retest_of)
         if not target.awaits(run) and target.lacks(run):
             target.add(run)
-
-
-def _say(line: str) -> None:
-    click.echo(f"nightjar: {printable(line)}", err=True)

@@ -10,8 +10,7 @@ from typing import Any
 
 from functions.kernel.process.supervision import RestartBackoff
 from state.client_settings import ClientSettings
-from state.errors import Exhausted, TooManyRequests, Unavailable
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import AWAY, LabHttp
 
 TIMEOUT_S = 45.0
 """Seconds of silence after which a connection counts as dead: three heartbeats of the stream."""
@@ -42,7 +41,7 @@ def follow(
                 failures, told, last_id, away_since = 0, False, event_id, math.inf
                 if event is not None:
                     yield event
-        except (Exhausted, TooManyRequests, Unavailable) as problem:
+        except AWAY as problem:
             away_since = min(away_since, time.monotonic())
             if last_id is None or time.monotonic() - away_since > patience_s:
                 raise

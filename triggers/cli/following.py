@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from state.errors import Exhausted, TooManyRequests, Unavailable
+from triggers.cli.lab_http import AWAY
 
 LOOK_S = 1.0
 PATIENCE_S = 60.0
@@ -26,6 +26,6 @@ def followed(
         try:
             one = ask()
             heard_at = time.monotonic()
-        except (Exhausted, TooManyRequests, Unavailable):
+        except AWAY:
             if time.monotonic() - heard_at > PATIENCE_S:
                 raise

@@ -10,7 +10,7 @@ import click
 from state.client_settings import ClientSettings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
-from triggers.cli.output import counted, printable_lines
+from triggers.cli.output import counted, note, printable_lines
 from triggers.cli.runs import the_tag
 
 
@@ -34,11 +34,11 @@ def command(settings: ClientSettings, tag: str | None, output: Path | None) -> N
     texts = list(_checkpoints(http, name))
     if output is not None:
         output.write_text("\n".join(texts), "utf-8")
-        click.echo(f"{output}: {counted(len(texts), 'checkpoint')} of {name}", err=True)
+        note(f"{output}: {counted(len(texts), 'checkpoint')} of {name}")
     elif texts:
         click.echo(printable_lines("\n".join(texts)), nl=False)
     else:
-        click.echo(f"{name} has no checkpoint yet: one is written after every 100 results", err=True)
+        note(f"{name} has no checkpoint yet: one is written after every 100 results")
 
 
 def _checkpoints(http: LabHttp, tag: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from state.program import PROGRAM
 from triggers.cli.follow import follow as stream
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import with_settings
-from triggers.cli.output import BY_STATUS, printable
+from triggers.cli.output import BY_STATUS, note, printable, say
 from triggers.cli.runs import path_of
 
 PATIENCE_S = 60.0
@@ -32,20 +32,16 @@ def command(settings: ClientSettings, experiment: str, follow: bool) -> int:
     if not follow:
         if not shown:
             nothing = "it printed nothing" if found["finished"] else "it has printed nothing yet"
-            click.echo(f"{experiment}: {found['status']}; {nothing}", err=True)
+            note(f"{experiment}: {found['status']}; {nothing}")
         return 0
     newest = found
     if not newest["finished"]:
-        for newest in stream(settings, {"follow": "true"}, _tell, path_of(experiment, "log"), PATIENCE_S):
+        for newest in stream(settings, {"follow": "true"}, say, path_of(experiment, "log"), PATIENCE_S):
             shown = _say(shown, newest["log"].splitlines())
             if newest["finished"]:
                 break
-    click.echo(f"{experiment}: {newest['status']}; {PROGRAM} show {experiment}", err=True)
+    note(f"{experiment}: {newest['status']}; {PROGRAM} show {experiment}")
     return BY_STATUS[newest["status"]]
-
-
-def _tell(line: str) -> None:
-    click.echo(f"nightjar: {printable(line)}", err=True)
 
 
 def _say(shown: Sequence[str], lines: Sequence[str]) -> Sequence[str]:

@@ -17,25 +17,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from functions.formats.patches import LONGEST_PATCH, in_a_line
 from state.errors import (
     BudgetExhausted,
     Conflict,
-    Exhausted,
     Forbidden,
     Invalid,
     NightjarError,
     NotFound,
-    TooManyRequests,
     Unauthenticated,
-    Unavailable,
 )
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.repository import Git, base_of, scripts_of
 from triggers.cli.runs import names_of_tags, path_of, the_tag
-from triggers.cli.wait import LOOK_S, PATIENCE_S, RETRY_S, WAIT_S, Outcome, finished, progress
+from triggers.cli.wait import PATIENCE_S, RETRY_S, WAIT_S, Outcome, finished, progress
 
 BRANCH = "autoresearch/"
 """Prefix of an agent's branch; TAG-NAME follows."""
@@ -292,8 +287,8 @@ class OneIdea:
         self._write(note)
 
     def _finished(self, experiment: str) -> Outcome:
-        console, told = Console(stderr=True), False
-        with progress(console, experiment) as show:
+        told = False
+        with progress(experiment) as show:
 
             def shown(outcome: Outcome) -> None:
                 nonlocal told
@@ -303,9 +298,8 @@ class OneIdea:
                     self._say(f"{experiment}: {outcome['next']}")
                     told = True
 
-            wait_s = LOOK_S if console.is_terminal else WAIT_S
             try:
-                return finished(self._http, experiment, None, wait_s, shown)
+                return finished(self._http, experiment, None, shown)
             except NotFound:  # another lab, or a new one in the place of the old
                 self._file.unlink()
                 raise
@@ -404,5 +398,4 @@ class OneIdea:
 
 def is_passing(problem: NightjarError) -> bool:
     """Whether to repeat the request: it may have been done, or will be."""
-    is_away = isinstance(problem, Exhausted | TooManyRequests | Unavailable)
-    return is_away or problem.retry_after is not None
+    return isinstance(problem, AWAY) or problem.retry_after is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -122,6 +123,15 @@ def _shown(c: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Such as `1 experiment` or `2 experiments`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def say(line: str) -> None:
+    """Print a line of our own to standard error; it may contain an agent's text."""
+    click.echo(f"nightjar: {printable(line)}", err=True)
+
+
+note = functools.partial(click.echo, err=True)
+"""Print to standard error, as it is."""
 
 
 def show(text: str) -> None:

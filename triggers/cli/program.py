@@ -9,7 +9,7 @@ import click
 from state.client_settings import ClientSettings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
-from triggers.cli.output import printable_lines
+from triggers.cli.output import note, printable_lines
 from triggers.cli.runs import the_tag
 from triggers.cli.tables import Column, print_table
 
@@ -34,7 +34,7 @@ def command(settings: ClientSettings, tag: str | None, versions: bool, diff: int
     name = the_tag(http, tag, among_several=settings.swarm_tag)
     if write:
         begun = http.ask("POST", "/api/program/write", {"tag": name})
-        click.echo(_of_writing(begun), err=True)
+        note(_of_writing(begun))
     elif versions:
         if found := _versions(http, name):
             print_table(VERSIONS, map(_row, found))
@@ -51,7 +51,7 @@ def _versions(http: LabHttp, tag: str, limit: int | None = None) -> list[dict[st
     body = {"tag": tag} | ({} if limit is None else {"limit": limit})
     found: list[dict[str, Any]] = http.ask("POST", "/api/program/list", body)["versions"]
     if not found:
-        click.echo(f"nothing was written of {tag} yet: it is after 50 results, or with --write", err=True)
+        note(f"nothing was written of {tag} yet: it is after 50 results, or with --write")
     return found
 
 

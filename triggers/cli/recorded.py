@@ -16,8 +16,8 @@ from state.errors import Invalid, NotFound, Unavailable
 from state.records import RETESTED, Direction
 from state.seeds import unseeded
 from triggers.cli.lab_http import LabHttp
+from triggers.cli.runs import pages_of, path_of, tags_of
 
-PAGE = 1000
 NO_VALUE = "it has no value"
 NOT_COUNTED = "it was over its budget, or is a claim: its value does not count"
 OTHER_KEY = "its GPU class, evaluator or budget differs from the tag's first run"
@@ -96,14 +96,18 @@ def _code(row: LogRow) -> tuple[str | None, ...] | None:
 
 def from_lab(http: LabHttp, tag: str) -> Recorded:
     """The runs of a tag with retests, and the lab's estimate of their noise. Raises NotFound: no such tag."""
-    shown = _tag(http, tag)
+    shown = next((found for found in tags_of(http.ask) if found["name"] == tag), None)
+    if shown is None:
+        hint = "./nightjar status shows the lab's tags"
+        raise NotFound(f"there is no file {tag!r} and no such tag in the lab", hint=hint)
     known = http.ask("POST", "/api/report/summary", {"tag": tag})
     recorded = Recorded(shown["metric"], shown["direction"], false_share=known["false_keeps_at_least"])
     if known["noise"] is not None:
         recorded.noise = Noise(known["noise"]["sigma"], known["noise"]["df"])
     if not shown["total_experiments"]:
         raise NotFound(f"the tag {tag!r} has no experiment yet", hint="./nightjar status shows what goes on")
-    experiments = sorted(_history(http, tag), key=lambda e: (e["finished_at"] or "", e["number"]))
+    found = [e for page in pages_of(http.ask, tag) for e in page["experiments"]]
+    experiments = sorted(found, key=lambda e: (e["finished_at"] or "", e["number"]))
     for e in experiments:
         name, text = e["experiment_id"], e["description"]
         if e["status"] not in ("keep", "discard"):
@@ -132,31 +136,5 @@ def _retests(http: LabHttp, e: View) -> list[tuple[str, float]]:
     """The further runs of an experiment that have a value."""
     if not e["retests"]:
         return []
-    shown = http.ask("GET", f"/api/experiment/{e['experiment_id']}")
+    shown = http.ask("GET", path_of(e["experiment_id"]))
     return [(r["retest_id"], r["val_bpb"]) for r in shown["retests"] if r["status"] == RETESTED]
-
-
-def _tag(http: LabHttp, tag: str) -> View:
-    offset = 0
-    while True:
-        page = http.ask("GET", f"/api/report/tags?limit={PAGE}&offset={offset}")
-        for shown in page["tags"]:
-            if shown["name"] == tag:
-                found: View = shown
-                return found
-        offset += PAGE
-        if offset >= page["total"]:
-            hint = "./nightjar status shows the lab's tags"
-            raise NotFound(f"there is no file {tag!r} and no such tag in the lab", hint=hint)
-
-
-def _history(http: LabHttp, tag: str) -> list[View]:
-    found: list[View] = []
-    cursor: int | None = None
-    while True:
-        body = {"tag": tag, "order": "oldest", "limit": PAGE, "cursor": cursor}
-        page = http.ask("POST", "/api/experiment/history", body)
-        found += page["experiments"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return found

@@ -14,7 +14,7 @@ from state.client import Lab
 from state.embedded import redis_url
 from state.settings import Settings
 from triggers.cli.options import json_option, with_all_settings
-from triggers.cli.output import print_json, printable_lines
+from triggers.cli.output import note, print_json, printable_lines
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -44,12 +44,11 @@ def _print_users(lab: str) -> None:
     )
     click.echo(setuser(*ours, lab_rules(lab)))
     click.echo(setuser(*workers, worker_rules()))
-    click.echo(
+    note(
         "for web, events, clock, up, backup and restore:\n"
         f"  NIGHTJAR_REDIS_URL=redis://{':'.join(ours)}@HOST:6379/0\n"
         "for workers that up starts, also this; for other workers, as NIGHTJAR_REDIS_URL:\n"
-        f"  NIGHTJAR_WORKER_REDIS_URL=redis://{':'.join(workers)}@HOST:6379/0",
-        err=True,
+        f"  NIGHTJAR_WORKER_REDIS_URL=redis://{':'.join(workers)}@HOST:6379/0"
     )
 
 

@@ -9,7 +9,7 @@ import click
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_lab
-from triggers.cli.output import print_json, printable_lines
+from triggers.cli.output import note, print_json, printable_lines
 from triggers.cli.runs import the_tag
 
 
@@ -37,7 +37,7 @@ def command(http: LabHttp, tag: str | None, output: Path | None, shrinkage: bool
         picture = http.ask("GET", f"/api/report/progress.png?tag={name}")
         output.write_text(night["markdown"] + "\n")
         plot.write_bytes(picture)
-        click.echo(f"{output} and {plot.name} are written", err=True)
+        note(f"{output} and {plot.name} are written")
     elif as_json:
         print_json(night)
     else:
@@ -50,18 +50,17 @@ def command(http: LabHttp, tag: str | None, output: Path | None, shrinkage: bool
             if night["by_delta"]
             else f"take {night['best_experiment_id']} makes a branch of the best"
         )
-        click.echo(f"-> {PROGRAM} {hint}", err=True)
+        note(f"-> {PROGRAM} {hint}")
 
 
 def _show_shrinkage(http: LabHttp, tag: str) -> None:
     """Say how much of the gains the hidden split bears out: on standard error, never in the report."""
     found = http.ask("POST", "/api/trust/shrinkage", {"tag": tag})
     if found["shrinkage"] is None:
-        click.echo("hidden split: no keep of this tag was compared on it", err=True)
+        note("hidden split: no keep of this tag was compared on it")
         return
     gains = f"{found['visible_gain']:.6g} visible, {found['hidden_gain']:.6g} hidden"
-    click.echo(
+    note(
         f"hidden split: {found['shrinkage']:.0%} of the visible gain is missing there ({gains}; mean of"
-        f" {found['keeps']} keeps)",
-        err=True,
+        f" {found['keeps']} keeps)"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,8 +17,8 @@ from triggers.cli.tables import Column, print_table
 
 Run = Mapping[str, Any]
 
-TAGS_AT_ONCE = 1000
-"""Most tags in one answer."""
+AT_ONCE = 1000
+"""Most tags, or experiments, in one answer."""
 MOST_NAMED = 20
 MOST_REMEDIES = 3
 
@@ -50,14 +50,33 @@ def the_tag(http: LabHttp, tag: str | None, *, among_several: str | None = None)
             raise click.UsageError(f"the lab has several tags, name one: {_listed(names)}")
 
 
+Ask = Callable[[str, str, Mapping[str, Any] | None], Any]
+"""`LabHttp.ask`."""
+
+
 def names_of_tags(http: LabHttp) -> list[str]:
     """The names of all tags, the newest first."""
-    names: list[str] = []
+    return [tag["name"] for tag in tags_of(http.ask)]
+
+
+def tags_of(ask: Ask) -> Iterator[dict[str, Any]]:
+    """All tags of the lab, the newest first."""
+    offset, total = 0, 1
+    while offset < total:
+        page = ask("GET", f"/api/report/tags?limit={AT_ONCE}&offset={offset}", None)
+        yield from page["tags"]
+        offset, total = offset + AT_ONCE, page["total"]
+
+
+def pages_of(ask: Ask, tag: str, fields: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """All experiments of a tag by number, with these fields or all; those that have not ended, too."""
+    asked = {"tag": tag, "order": "oldest", "limit": AT_ONCE, "cursor": None, "fields": fields}
     while True:
-        page = http.ask("GET", f"/api/report/tags?limit={TAGS_AT_ONCE}&offset={len(names)}")
-        names += [found["name"] for found in page["tags"]]
-        if not page["tags"] or len(names) >= page["total"]:
-            return names
+        page = ask("POST", "/api/experiment/history", asked)
+        yield page
+        if page["next_cursor"] is None:
+            return
+        asked["cursor"] = page["next_cursor"]
 
 
 def _listed(names: Sequence[str]) -> str:

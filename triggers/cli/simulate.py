@@ -22,7 +22,7 @@ from state.local_keys import read_key
 from state.settings import Settings
 from triggers.cli.lab_http import bearer_of
 from triggers.cli.options import Number, all_settings_from
-from triggers.cli.output import ERROR, OK
+from triggers.cli.output import ERROR, OK, note
 from triggers.cli.simulate_view import Progress, show
 from triggers.cli.worker import checked_url
 from triggers.lab import LabParts, LocalLab
@@ -127,8 +127,8 @@ def command(
 
 async def _private(plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
     """Simulate against a lab of our own, until the end or Ctrl-C; a second one ends it without figures."""
-    say("starting a private lab: Redis, web, events and clock ...")
-    async with private_lab(announce=say) as lab:
+    note("starting a private lab: Redis, web, events and clock ...")
+    async with private_lab(announce=note) as lab:
         plan = replace(plan, operator=read_key(lab.own_settings))
         work = _against(lab.url, plan, most_at_once, trace, lab.stop, lambda: lab.pids)
         simulating = asyncio.create_task(work, name="simulate")
@@ -145,7 +145,7 @@ async def _private(plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
             await asyncio.wait([simulating, running])
     code = INTERRUPTED if simulating.cancelled() else simulating.result()
     if code == INTERRUPTED:
-        say("interrupted; nothing is left running")
+        note("interrupted; nothing is left running")
     return code
 
 
@@ -162,13 +162,14 @@ async def _against(
     pids: Callable[[], Mapping[str, int]],
 ) -> int:
     """Simulate against the server at this URL until the end or `stop`; answers the exit code."""
-    say(
+    note(
         f"{plan.workers} workers, {plan.rounds} runs each, at {plan.speed:g} times real speed; seed {plan.seed}"
     )
     losses = plan.faults.losses
     async with Wire(url, plan.seed, losses=losses, most_at_once=most_at_once, trace=trace) as wire:
         swarm = Swarm(plan, wire, stop, pids)
-        with Progress(plan.workers * plan.rounds) as progress:
+        progress = Progress(plan.workers * plan.rounds)
+        with progress.bar:
             try:
                 found = await watched(swarm, progress.every_s, progress.show)
             except Refused as problem:
@@ -178,11 +179,6 @@ async def _against(
     if found.is_interrupted:
         return INTERRUPTED
     return OK if found.is_clean and not swarm.book.faults else ERROR
-
-
-def say(line: str) -> None:
-    """Print to standard error."""
-    click.echo(line, err=True)
 
 
 @asynccontextmanager

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import click
-from rich import progress as bars
-from rich.console import Console
+from rich.progress import MofNCompleteColumn
 
 from functions.formats.digits import decimals
 from functions.swarm.rules.simulating import is_planted
 from triggers.cli import output
+from triggers.cli.counting import bar
 from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Found, Swarm
@@ -34,32 +32,17 @@ class Progress:
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
-        self._console = Console(stderr=True)
-        self._bar: tuple[bars.Progress, bars.TaskID] | None = None
-        self.every_s = ON_A_TERMINAL_S if self._console.is_terminal else IN_A_FILE_S
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())
-            bar = bars.Progress(*columns, bars.TimeElapsedColumn(), console=self._console)
-            self._bar = (bar, bar.add_task("joining", total=self._runs))
-            bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, where: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar[0].stop()
+        self.bar = bar(MofNCompleteColumn(), stays=True)
+        self._task = self.bar.add_task("joining", total=runs)
+        self.every_s = IN_A_FILE_S if self.bar.disable else ON_A_TERMINAL_S
 
     def show(self, swarm: Swarm) -> None:
         """Show how far this one is."""
         done, answers = len(swarm.book.acknowledged), swarm.wire.meter.answers
-        if self._bar is not None:
-            bar, task = self._bar
-            bar.update(task, completed=done, description=f"{swarm.phase}, {answers} requests")
+        if self.bar.disable:
+            output.note(f"{swarm.phase}: {done} of {self._runs} runs, {answers} requests")
         else:
-            click.echo(f"{swarm.phase}: {done} of {self._runs} runs, {answers} requests", err=True)
+            self.bar.update(self._task, completed=done, description=f"{swarm.phase}, {answers} requests")
 
 
 def show(swarm: Swarm, found: Found) -> None:

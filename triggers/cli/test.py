@@ -13,6 +13,7 @@ import click
 
 from state.errors import Unavailable
 from state.program import IS_INSTALLED
+from triggers.cli.output import note
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +51,7 @@ def command(no_static: bool, with_long: bool, pytest_arguments: tuple[str, ...])
         tests = subprocess.run([*pytest, *(pytest_arguments or SIDE_BY_SIDE)], cwd=ROOT, check=False)
         failed = [name for name, check in checks.items() if not check.result()]
     if failed:
-        click.echo(f"static checks that failed: {', '.join(failed)}", err=True)
+        note(f"static checks that failed: {', '.join(failed)}")
     return 1 if failed else tests.returncode
 
 
@@ -61,5 +62,5 @@ def _passes(name: str) -> bool:
     done = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
     passed = done.returncode == 0
     said = "" if passed else f"\n{done.stdout}{done.stderr}"
-    click.echo(f"{name}: {'ok' if passed else 'FAILED'} ({time.monotonic() - began:.0f} s){said}", err=True)
+    note(f"{name}: {'ok' if passed else 'FAILED'} ({time.monotonic() - began:.0f} s){said}")
     return passed

@@ -27,7 +27,7 @@ from triggers.cli.options import (
     lab_option,
     with_all_settings,
 )
-from triggers.cli.output import counted, print_json
+from triggers.cli.output import counted, print_json, say
 from triggers.cli.tables import Column, print_table
 
 Shown = dict[str, Any]
@@ -95,9 +95,9 @@ def issue(
         token = ask("token::issue", body)
     _show(token, as_json)
     if enroll:
-        _say(f"{_described(token)}; its receiver runs: {PROGRAM} token enroll URL --name N")
+        say(f"{_described(token)}; its receiver runs: {PROGRAM} token enroll URL --name N")
     else:
-        _say(f"{_described(token)}; it is shown only once. Its bearer sets NIGHTJAR_TOKEN to it")
+        say(f"{_described(token)}; it is shown only once. Its bearer sets NIGHTJAR_TOKEN to it")
 
 
 @command.command()
@@ -120,7 +120,7 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
         "POST", "/api/token/enroll", {"enroll_token": given, "name": name}
     )
     _show(token, as_json)
-    _say(f"{_described(token)}; it is shown only once. Set NIGHTJAR_TOKEN to it")
+    say(f"{_described(token)}; it is shown only once. Set NIGHTJAR_TOKEN to it")
 
 
 @command.command("list")
@@ -168,7 +168,7 @@ def rotate(settings: Settings, as_json: bool, direct: bool, token: str | None, o
         body = {"overlap_s": overlap} | ({"id": _found(ask, token)["id"]} if token else {})
         rotated = ask("token::rotate", body)
     _show(rotated, as_json)
-    _say(
+    say(
         f"{_described(rotated)}: a new secret; its bearer sets NIGHTJAR_TOKEN to it."
         f" The old one is valid for another {overlap:g} s"
     )
@@ -189,16 +189,16 @@ def revoke(settings: Settings, as_json: bool, direct: bool, descendants: bool, t
         revoked = ask("token::revoke", {"id": found["id"], "descendants": descendants})
     if as_json:
         print_json(revoked)
-    _say(f"the token {revoked['id']} of {revoked['name']!r} is revoked since {revoked['revoked_at']}")
+    say(f"the token {revoked['id']} of {revoked['name']!r} is revoked since {revoked['revoked_at']}")
     if revoked["descendants"]:
-        _say(f"so are those that were made with it: {', '.join(revoked['descendants'])}")
+        say(f"so are those that were made with it: {', '.join(revoked['descendants'])}")
     if revoked["gpus"]:
-        _say(f"no more in the pool: {', '.join(revoked['gpus'])}")
+        say(f"no more in the pool: {', '.join(revoked['gpus'])}")
     left = [
         r for r in rows if r["id"] != revoked["id"] and r["status"] == "active" and r["role"] == "operator"
     ]
     if not left:
-        _say("no operator's token is left; the commands of this data directory go on by the operator's key")
+        say("no operator's token is left; the commands of this data directory go on by the operator's key")
 
 
 @command.command()
@@ -256,10 +256,6 @@ def _described(token: Shown) -> str:
     until = f" until {token['expires_at']}" if token["expires_at"] else ""
     kind = "enroll token" if token["kind"] == "enroll" else "token"
     return f"{kind} {token['id']} of {token['name']!r}, {token['role']}{on}{until}"
-
-
-def _say(line: str) -> None:
-    click.echo(f"nightjar: {line}", err=True)
 
 
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]

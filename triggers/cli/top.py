@@ -21,10 +21,10 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from state.client_settings import ClientSettings
-from state.errors import Exhausted, Forbidden, NightjarError, NotFound, TooManyRequests, Unavailable
+from state.errors import Forbidden, NightjarError, NotFound
 from state.ids import named_by
 from triggers.cli.follow import follow
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK
 from triggers.cli.runs import the_tag
@@ -180,7 +180,7 @@ class Watched:
             raise self._refusal
         try:
             return self._look()
-        except (Exhausted, TooManyRequests, Unavailable) as problem:
+        except AWAY as problem:
             if before is None:
                 raise
             return replace(before, trouble=f"{problem.detail}; trying again")

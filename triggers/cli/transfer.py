@@ -11,7 +11,7 @@ from triggers.cli.certify import lines
 from triggers.cli.following import followed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, with_lab
-from triggers.cli.output import DISCARD, OK, print_json, show
+from triggers.cli.output import DISCARD, OK, note, print_json, show
 from triggers.cli.runs import path_of
 from triggers.cli.show import transfer_line
 
@@ -48,7 +48,7 @@ def command(
     try:
         one = _followed(http, one)
     except KeyboardInterrupt:
-        click.echo("the lab goes on; the same command follows it", err=True)
+        note("the lab goes on; the same command follows it")
         return 130
     show(transfer_line(one))
     return OK if one["state"] == "transfers" else DISCARD

@@ -14,7 +14,7 @@ from functions.kernel.contract import CATEGORIES
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.one_idea import OneIdea, TryRequest, TryVerdict
 from triggers.cli.options import with_lab
-from triggers.cli.output import BY_STATUS, printable
+from triggers.cli.output import BY_STATUS, printable, say
 from triggers.cli.runs import digits_of, gain_in_words, outcome, path_of
 
 LONGEST = 300
@@ -39,11 +39,11 @@ def command(http: LabHttp, hypothesis: str, category: str, tag: str | None) -> i
     to the lab's base, and the last line says how to get the change back. After Ctrl-C the same command goes on
     waiting. Exit codes are those of `wait`.
     """
-    idea = OneIdea(http, Path.cwd(), lambda line: click.echo(f"nightjar: {printable(line)}", err=True))
+    idea = OneIdea(http, Path.cwd(), say)
     try:
         verdict = idea.tried(TryRequest(hypothesis, category, tag, os.environ.get("NIGHTJAR_NAME")))
     except KeyboardInterrupt:
-        click.echo("nightjar: interrupted; the same command goes on", err=True)
+        say("interrupted; the same command goes on")
         raise
     for line in lines(http, verdict):
         click.echo(printable(line))

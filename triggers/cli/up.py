@@ -36,7 +36,7 @@ from state.stream import Stream
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.open import sign_in_link
 from triggers.cli.options import all_settings_from, data_option, lab_option
-from triggers.cli.output import printable
+from triggers.cli.output import note, printable
 from triggers.cli.runs import outcome, signed, value
 from triggers.cli.tables import cut
 from triggers.lab import LabParts, LocalLab
@@ -132,33 +132,27 @@ def command(
 
 
 async def _run(parts: LabParts, *, quiet: bool) -> int:
-    async with beside() as tasks, LocalLab.started(parts, announce=_say) as lab:
-        click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
+    async with beside() as tasks, LocalLab.started(parts, announce=note) as lab:
+        note(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}")
         if OWN:
-            click.echo(f"functions of your own: {', '.join(OWN)}", err=True)
+            note(f"functions of your own: {', '.join(OWN)}")
         with contextlib.suppress(NightjarError):  # the key is sent to loopback addresses only
             link = await asyncio.to_thread(sign_in_link, LabHttp(lab.own_settings))
-            click.echo(
-                f"sign in: {link} (works once, for 10 minutes; {PROGRAM} open prints another)", err=True
-            )
+            note(f"sign in: {link} (works once, for 10 minutes; {PROGRAM} open prints another)")
         if lab.worker is not None:
-            click.echo(f"training {lab.worker['training']}", err=True)
+            note(f"training {lab.worker['training']}")
             for warning in lab.worker["warnings"]:
-                click.echo(f"warning: {warning}", err=True)
+                note(f"warning: {warning}")
             if (why := lab.worker["no_stronger_isolation"]) is not None:
-                click.echo(f"no stronger isolation: {why}", err=True)
+                note(f"no stronger isolation: {why}")
         if parts.repo is None:
             why = no_project(Path.cwd())
-            click.echo(f"no worker: {why.detail} -> {why.hint}", err=True)
+            note(f"no worker: {why.detail} -> {why.hint}")
         if not quiet:
-            tasks.append(asyncio.create_task(tell_runs(parts.settings, _say)))
+            tasks.append(asyncio.create_task(tell_runs(parts.settings, note)))
         await lab.run()
-    click.echo("stopped", err=True)
+    note("stopped")
     return 0
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
 
 
 @asynccontextmanager

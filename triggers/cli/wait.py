@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from functions.formats.metrics_block import deciding_line, remedies_in
-from state.errors import Exhausted, TooManyRequests, Unavailable
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.counting import bar
+from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.options import Number, with_lab
 from triggers.cli.output import BY_STATUS, as_commands, print_json, printable
 from triggers.cli.runs import digits_of, gain_in_words, path_of
@@ -42,9 +41,8 @@ def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool
     Exit codes: 0 keep (a retest: measured), 3 discard (also retracted), 4 crash (also timeout and invalid), 5 still
     running after --timeout, 8 stopped, 9 lost.
     """
-    console = Console(stderr=True)
-    with progress(console, experiment) as show:
-        outcome = finished(http, experiment, timeout, LOOK_S if console.is_terminal else WAIT_S, show)
+    with progress(experiment) as show:
+        outcome = finished(http, experiment, timeout, show)
     if as_json:
         print_json(outcome)
     else:
@@ -54,10 +52,11 @@ def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool
 
 
 def finished(
-    http: LabHttp, experiment: str, timeout: float | None, wait_s: float, show: Callable[[Outcome], None]
+    http: LabHttp, experiment: str, timeout: float | None, show: Callable[[Outcome], None]
 ) -> Outcome:
     """The outcome once final, or after `timeout` seconds. Raises NightjarError: no lab for PATIENCE_S; NotFound."""
     path = f"{path_of(experiment, 'wait')}?until=finished"
+    wait_s = LOOK_S if sys.stderr.isatty() else WAIT_S
     now = heard_at = time.monotonic()
     end = now + timeout if timeout is not None else math.inf
     # the first request does not wait, so that a missing lab or experiment is reported at once
@@ -67,7 +66,7 @@ def finished(
         try:
             outcome = http.ask("GET", f"{path}&timeout={min(wait_s, end - now):.3f}")
             heard_at = time.monotonic()
-        except (Exhausted, TooManyRequests, Unavailable):
+        except AWAY:
             if now - heard_at > PATIENCE_S:
                 raise
             time.sleep(min(RETRY_S, max(0.0, end - now)))
@@ -76,14 +75,10 @@ def finished(
 
 
 @contextlib.contextmanager
-def progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome], None]]:
+def progress(experiment: str) -> Iterator[Callable[[Outcome], None]]:
     """Show a progress bar on a terminal; yields the function that updates it."""
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(f"{experiment}: asking", total=None)
+    with bar() as shown:
+        task = shown.add_task(f"{experiment}: asking", total=None)
 
         def show(outcome: Outcome) -> None:
             done = outcome["progress"] if outcome["status"] == "running" else None
@@ -92,7 +87,7 @@ def progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome], 
             )
             queue = outcome["queue"]
             place = f", place {queue['position']}" if queue else ""
-            bar.update(
+            shown.update(
                 task,
                 description=f"{experiment}: {outcome['status']}{place}{metric}",
                 total=None if done is None else 1.0,

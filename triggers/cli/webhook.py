@@ -10,7 +10,7 @@ import click
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, with_lab
-from triggers.cli.output import ERROR, OK, print_json, show
+from triggers.cli.output import ERROR, OK, print_json, say, show
 from triggers.cli.tables import Column, print_table
 
 WEBHOOKS = (
@@ -43,7 +43,7 @@ def add(http: LabHttp, as_json: bool, types: tuple[str, ...], tag: str | None, u
         print_json(added)
         return
     click.echo(added["secret"])
-    click.echo(f"nightjar: webhook {added['id']}; -> {PROGRAM} webhook test {added['id']}", err=True)
+    say(f"webhook {added['id']}; -> {PROGRAM} webhook test {added['id']}")
 
 
 @command.command("list")

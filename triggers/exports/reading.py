@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from state.client_settings import ClientSettings
-from state.errors import Exhausted, NotFound, TooManyRequests, Unavailable
-from triggers.cli.lab_http import LabHttp
-from triggers.cli.runs import TAGS_AT_ONCE, path_of
+from state.errors import NotFound
+from triggers.cli.lab_http import AWAY, LabHttp
+from triggers.cli.runs import pages_of, path_of, tags_of
 from triggers.cli.wait import PATIENCE_S, RETRY_S
 from triggers.exports.runs import ExportedRun, TagFacts, View
 
-PAGE = 1000
 AT_ONCE = 4
 """Requests for whole experiments at a time."""
 
@@ -36,7 +35,7 @@ class TagReader:
 
     def facts(self) -> TagFacts:
         policy = self._ask("POST", "/api/search/policy", {"tag": self._tag})["policy"]
-        for tag in self._tags():
+        for tag in tags_of(self._ask):
             if tag["name"] == self._tag:
                 by_delta = policy["compare_by"] == "delta"
                 return TagFacts(self._tag, tag["metric"], tag["direction"], by_delta, tag["best_val_bpb"])
@@ -49,14 +48,9 @@ class TagReader:
 
     def pages(self, fields: Sequence[str] | None = None) -> Iterator[RunPage]:
         """All runs, with these fields or all."""
-        after = None
-        while True:
-            page = self._history(after, fields)
-            shown, gains = page["experiments"], page["gains"]
-            yield RunPage([ExportedRun(e, gains.get(e["experiment_id"])) for e in shown], page["total"])
-            after = page["next_cursor"]
-            if after is None:
-                return
+        for page in pages_of(self._ask, self._tag, fields):
+            runs = [ExportedRun(e, page["gains"].get(e["experiment_id"])) for e in page["experiments"]]
+            yield RunPage(runs, page["total"])
 
     def whole(self, runs: Sequence[ExportedRun]) -> Iterator[ExportedRun]:
         """The same with their patches, ticks and retests. A few are in memory at a time."""
@@ -70,25 +64,14 @@ class TagReader:
         gain = whole["gain"]
         return ExportedRun(whole["experiment"], None if gain is None else gain["by"], whole)
 
-    def _ask(self, method: str, path: str, body: View | None = None) -> Any:
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to one request; tried again while the lab is away or busy, for a while."""
         give_up = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self._http.ask(method, path, body)
-            except (Exhausted, TooManyRequests, Unavailable) as problem:
+            except AWAY as problem:
                 if time.monotonic() > give_up:
                     raise
                 time.sleep(problem.retry_after or RETRY_S)
                 self._http = LabHttp(self._settings)  # after a restart it may have another port
-
-    def _history(self, after: int | None, fields: Sequence[str] | None) -> Any:
-        asked = {"tag": self._tag, "order": "oldest", "limit": PAGE, "cursor": after, "fields": fields}
-        return self._ask("POST", "/api/experiment/history", asked)
-
-    def _tags(self) -> Iterator[View]:
-        offset, total = 0, 1
-        while offset < total:
-            page = self._ask("GET", f"/api/report/tags?limit={TAGS_AT_ONCE}&offset={offset}")
-            yield from page["tags"]
-            offset, total = offset + TAGS_AT_ONCE, page["total"]
