@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from functions.beliefs.rules.theory import children_by_id, edges_of, linked_by_id, status_digest, summary_of
+from functions.beliefs.rules.theory import edges_of, neighbours, status_digest, summary_of
 from functions.beliefs.views import HypothesisView, hypothesis_view
 from functions.formats.authored import GraphSummary
 from functions.kernel.authoring import PiLane
@@ -68,7 +68,7 @@ async def drawn(found: list[Hypothesis]) -> TheoryGraph:
 
 def _drawn(found: list[Hypothesis]) -> TheoryGraph:
     edges = edges_of(found)
-    children, linked = children_by_id(edges), linked_by_id(edges)
+    children, linked = neighbours(edges)
     return TheoryGraph(
         nodes=[_node(h, children.get(h.hypothesis_id, ()), linked.get(h.hypothesis_id, ())) for h in found],
         edges=[GraphEdge(type=e.kind, **{"from": e.source, "to": e.target}) for e in edges],

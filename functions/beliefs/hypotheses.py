@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from functions.beliefs.rules.concluding import concerned, finished_run, learned
 from functions.beliefs.rules.dimension_claims import adapted, begun, reopened
-from functions.beliefs.rules.gate import GateAnswer, Gated, GateReason, gated
+from functions.beliefs.rules.gate import GateAnswer, Gated, gated
 from functions.beliefs.rules.posterior import PosteriorPoint, trajectory
 from functions.beliefs.rules.sharing import reference_config, shared_out, texts
 from functions.beliefs.views import EvidenceView, HypothesisView, evidence_view, hypothesis_view
@@ -76,19 +76,7 @@ class TryProposal(Request):
     proposal: Proposal = Field(max_length=20, description=PROPOSED, examples=[EXAMPLE])
 
 
-class GateView(Response):
-    accepted: bool
-    reason: GateReason
-    registry_add: bool
-    """The proposal becomes a hypothesis of the tag."""
-    immediate_forced_pursuit: Literal[False]
-    """An accepted hypothesis gets no workers before the next allocation."""
-    detail: str
-    hint: str | None = Field(description="what to do about it")
-    duplicate_of: str | None
-    """Id of the hypothesis that already makes this claim."""
-    similarity: float | None
-    """Similarity, 0 to 1, to the nearest hypothesis."""
+class GateView(Response, GateAnswer):
     hypothesis_id: str | None
     """Id of the new hypothesis."""
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from functions.beliefs.rules.chronicle import Chapter
-from functions.beliefs.rules.learning import effect
-from functions.beliefs.rules.posterior import posterior_of
+from functions.beliefs.rules.learning import EffectSizes, effect
+from functions.beliefs.rules.posterior import Posterior, posterior_of
 from functions.formats.markdown import code, table, text_of
 from functions.kernel.contract import Response
 from functions.search.rules.suggestions import short
@@ -19,7 +19,7 @@ from state.records import Evidence, Hypothesis, stamp, view_of
 # -- Hypotheses and their evidence as answers show them.
 
 
-class HypothesisView(Response):
+class HypothesisView(Response, Posterior, EffectSizes):
     """A claim with the belief in it."""
 
     hypothesis_id: str
@@ -29,26 +29,9 @@ class HypothesisView(Response):
     phase: str
     settled: str | None
     """A verdict, which is valid however often results are looked at; null: none yet."""
-    posterior_mean: float
-    """P, the posterior mean of the share of its runs that win."""
-    credible_interval_90: tuple[float, float]
-    support_probability: float
-    """Probability that this share is above 0.60."""
-    refute_probability: float
-    """Probability that it is below 0.40."""
-    rope_probability: float
     alpha: float
     beta: float
     n_experiments: int
-    effect_mu: float | None
-    """Mean delta of its runs to their workers' baselines, below 0 is better; null: no run has one."""
-    effect_sem: float | None
-    contrast_mu: float | None
-    """Mean difference of its runs to their reference runs."""
-    contrast_sem: float | None
-    inside_mu: float | None
-    """Mean delta of its runs less that of runs outside its constraint; null: one of both is missing."""
-    inside_sem: float | None
     importance: float
     dimensions: list[str]
     config_constraint: dict[str, Any]

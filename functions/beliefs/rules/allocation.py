@@ -37,11 +37,6 @@ SPREAD_UNITS: Final = 3.0
 """Distance of the lowest from the highest information value after standardisation."""
 
 
-def uncertainty(probability: float) -> float:
-    """4 P (1 - P), the variance of a Bernoulli outcome relative to its maximum: 1 at P = 0.5, 0 at certainty."""
-    return 4 * probability * (1 - probability)
-
-
 def credibility(hypothesis: Hypothesis) -> float:
     """1; for a model's proposal 0.25 without results, rising linearly to 1 at 12 results."""
     if hypothesis.source != "llm_proposed":
@@ -50,14 +45,12 @@ def credibility(hypothesis: Hypothesis) -> float:
 
 
 def information_value(hypothesis: Hypothesis) -> float:
-    """uncertainty x importance x credibility x penalty, 0 to 1, with P = alpha / (alpha + beta)."""
-    probability = hypothesis.alpha / (hypothesis.alpha + hypothesis.beta)
-    return (
-        uncertainty(probability)
-        * hypothesis.importance
-        * credibility(hypothesis)
-        * hypothesis.allocation_penalty
-    )
+    """uncertainty x importance x credibility x penalty, 0 to 1, with P = alpha / (alpha + beta).
+
+    The uncertainty is the variance of a Bernoulli outcome relative to its maximum: 1 at P = 0.5, 0 at certainty.
+    """
+    p = hypothesis.alpha / (hypothesis.alpha + hypothesis.beta)
+    return 4 * p * (1 - p) * hypothesis.importance * credibility(hypothesis) * hypothesis.allocation_penalty
 
 
 def has_converged(support: float, n_experiments: int) -> bool:

@@ -45,10 +45,6 @@ class ReferenceRun:
     started_at: float
     run: FinishedRun
 
-    def may_be_used_by(self, h: Hypothesis) -> bool:
-        """Whether it is comparable and younger than the hypothesis, whose reference config it then did not choose."""
-        return _is_comparable(self.run, h) and self.started_at >= h.created_at
-
 
 def _is_comparable(reference: FinishedRun, h: Hypothesis) -> bool:
     """Whether it is a run of the reference config that was not stopped early."""
@@ -173,7 +169,14 @@ def belief_state(h: Hypothesis, kept: StoredEvidence, references: Sequence[Refer
     return BeliefState(
         with_evidence(h, kept),
         waiting=_RUNS.validate_json(kept.unpaired) if kept.unpaired else [],
-        unused=[r.run for r in references if r.may_be_used_by(h) and r.run.experiment_id not in used_ids],
+        # a run that is older than the hypothesis may have led to the choice of its reference config
+        unused=[
+            r.run
+            for r in references
+            if _is_comparable(r.run, h)
+            and r.started_at >= h.created_at
+            and r.run.experiment_id not in used_ids
+        ],
         used=used,
         blocks=_BLOCKS.validate_json(kept.blocks) if kept.blocks else {},
     )

@@ -115,24 +115,16 @@ def _range(dimension: Dimension, allowed: Mapping[object, object], field: str) -
             _refuse(f"{field}.{end}: {value!r:.80} is no number", "write it without quotes")
         if not abs(value) <= LARGEST_FLOAT:  # nor is NaN
             _refuse(f"{field}.{end}: {value!r:.80} is too large", f"numbers go up to {LARGEST_FLOAT:g}")
-        outside = dimension.categories is None and not _least(dimension) <= value <= _most(dimension)
-        if outside:
+        low, high = dimension.min, dimension.max
+        if low is not None and high is not None and not low <= value <= high:
             _refuse(
                 f"{field}.{end}: {value!r} is outside the dimension's range",
-                f"it goes from {dimension.min!r} to {dimension.max!r}",
+                f"it goes from {low!r} to {high!r}",
             )
         found[str(end)] = value
     if room_of(dimension, found) is None:
         _refuse(f"{field}: no value of the dimension is in {found}", "widen the range")
     return found
-
-
-def _least(dimension: Dimension) -> int | float:
-    return -math.inf if dimension.min is None else dimension.min
-
-
-def _most(dimension: Dimension) -> int | float:
-    return math.inf if dimension.max is None else dimension.max
 
 
 def _refuse(problem: str, remedy: str) -> NoReturn:

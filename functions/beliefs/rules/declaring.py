@@ -85,7 +85,14 @@ class DeclaredHypothesis(BaseModel):
 
 def declared_hypotheses(tables: Sequence[Mapping[str, Any]]) -> list[DeclaredHypothesis]:
     """The hypotheses of a dimensions.toml, in its order. Raises Invalid, naming the table and the field."""
-    return [_declared(table, f"hypothesis {nth}") for nth, table in enumerate(tables, 1)]
+    found: list[DeclaredHypothesis] = []
+    for nth, table in enumerate(tables, 1):
+        try:
+            found.append(DeclaredHypothesis.model_validate(table))
+        except ValidationError as problem:
+            detail, hint = explained(problem)
+            raise Invalid(f"hypothesis {nth}: {detail}", hint=hint) from problem
+    return found
 
 
 def new_hypothesis(
@@ -162,14 +169,6 @@ def hypothesis_id(tag: str, statement: str, known: Mapping[str, str]) -> str:
         if known.get(name, statement) == statement:
             return name
     raise Conflict(f"no id is free for {statement[:64]!r}", hint="put the claim in other words")
-
-
-def _declared(table: Mapping[str, Any], who: str) -> DeclaredHypothesis:
-    try:
-        return DeclaredHypothesis.model_validate(table)
-    except ValidationError as problem:
-        detail, hint = explained(problem)
-        raise Invalid(f"{who}: {detail}", hint=hint) from problem
 
 
 def explained(problem: ValidationError) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from functions.beliefs.rules.strategies import COMPARED
 from functions.beliefs.rules.terms import (
@@ -58,19 +58,7 @@ def outcome_of(
         return _beside(run, reference, hypothesis, terms)
     if part != "counts" or not _may_say_more(run.worker_id, hypothesis, terms):
         return None
-    return EVIDENCE_RULES[terms.policy].alone(run, hypothesis, terms)
-
-
-class EvidenceRule(Protocol):
-    """What runs are compared with."""
-
-    def part_of(self, run: FinishedRun, hypothesis: Hypothesis) -> Part:
-        """The role of a run for an open claim; the run has not failed."""
-        ...
-
-    def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
-        """The evidence of a run that `counts` without a reference run."""
-        ...
+    return EVIDENCE_RULES[terms.policy].alone(run, hypothesis)
 
 
 class Matched:
@@ -87,6 +75,7 @@ class Matched:
     """
 
     def part_of(self, run: FinishedRun, hypothesis: Hypothesis) -> Part:
+        """The role of a run for an open claim; the run has not failed."""
         if is_reference(run, hypothesis):
             return "none" if run.ended == "stopped" else "reference"
         if run.strategy in COMPARED:
@@ -96,7 +85,8 @@ class Matched:
         is_own = run.hypothesis_id == hypothesis.hypothesis_id
         return "counts" if is_own and _bears_on(run, hypothesis) else "none"
 
-    def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
+    def alone(self, run: FinishedRun, hypothesis: Hypothesis) -> Evidence | None:
+        """The evidence of a run that `counts` without a reference run."""
         if run.judged is not None:
             return _alone(run, None, "baseline", is_guarded=False)
         # runs of COMPARED get here only if they were stopped
@@ -114,7 +104,7 @@ class AgainstBaselines:
     def part_of(self, run: FinishedRun, hypothesis: Hypothesis) -> Part:
         return "counts" if _bears_on(run, hypothesis) else "none"
 
-    def alone(self, run: FinishedRun, hypothesis: Hypothesis, terms: BeliefTerms) -> Evidence | None:
+    def alone(self, run: FinishedRun, hypothesis: Hypothesis) -> Evidence | None:
         is_guarded = not any(e.is_guarded and e.worker_id == run.worker_id for e in hypothesis.evidence)
         if run.judged is not None:
             return _alone(run, _outcome(run.judged), "baseline", is_guarded=is_guarded)
@@ -125,7 +115,10 @@ class AgainstBaselines:
         return _alone(run, 0.0, "crash", is_guarded=is_guarded)
 
 
-EVIDENCE_RULES: Mapping[EvidencePolicy, EvidenceRule] = {"matched": Matched(), "baseline": AgainstBaselines()}
+EVIDENCE_RULES: Mapping[EvidencePolicy, Matched | AgainstBaselines] = {
+    "matched": Matched(),
+    "baseline": AgainstBaselines(),
+}
 
 
 def is_reference(run: FinishedRun, hypothesis: Hypothesis) -> bool:

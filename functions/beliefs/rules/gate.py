@@ -6,11 +6,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from functions.beliefs.rules.constraints import checked_constraint, known_dimensions
 from functions.beliefs.rules.declaring import DeclaredHypothesis, checked_test, explained, new_hypothesis
@@ -256,21 +256,24 @@ GateReason = Literal[
 """`schema_invalid`: an unknown field, or one of another type."""
 
 
-@dataclass(frozen=True)
-class GateAnswer:
+class GateAnswer(BaseModel):
+    """The gate's decision on a proposal."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
     accepted: bool
     reason: GateReason
     registry_add: bool
     """The proposal becomes a hypothesis of the tag."""
+    immediate_forced_pursuit: Literal[False]
+    """An accepted hypothesis gets no workers before the next allocation."""
     detail: str
     """The problem, with its field."""
-    hint: str | None = None
-    immediate_forced_pursuit: Literal[False] = False
-    """An accepted hypothesis gets no workers before the next allocation."""
-    duplicate_of: str | None = None
+    hint: str | None = Field(description="what to do about it")
+    duplicate_of: str | None
     """Id of the hypothesis that already makes this claim."""
-    similarity: float | None = None
-    """Similarity, 0 to 1, to the nearest hypothesis; None: there is none yet."""
+    similarity: float | None
+    """Similarity, 0 to 1, to the nearest hypothesis; null: there is none yet."""
 
 
 @dataclass(frozen=True)
@@ -307,35 +310,26 @@ def gated(
         return Gated(refused)
     statements = {h.hypothesis_id: h.statement for h in known}
     made = new_hypothesis(declared, tag, dimensions, statements, reference_config, source=source, now=now)
-    answer = GateAnswer(
-        True,
-        "schema_valid_and_novel",
-        True,
-        _when_tested(made),
-        similarity=nearest.similarity if nearest else None,
-    )
-    return Gated(answer, made)
-
-
-def _when_tested(made: Hypothesis) -> str:
-    if is_test(made) or about(made):
-        return "it has workers from the next allocation"
-    return "it is about no dimension, so only experiments of agents that name it bear on it"
+    detail = "it has workers from the next allocation"
+    if not is_test(made) and not about(made):
+        detail = "it is about no dimension, so only experiments of agents that name it bear on it"
+    alike = nearest.similarity if nearest else None
+    return Gated(_answer("schema_valid_and_novel", detail, similarity=alike), made)
 
 
 def _declared(proposal: Mapping[str, Any]) -> DeclaredHypothesis | GateAnswer:
     """The validated fields of a proposal, or a rejection."""
     statement, phase = proposal.get("statement"), proposal.get("phase", "exploration")
     if not isinstance(statement, str) or not statement.strip():
-        return _rejected("missing_statement", "statement: it has none", "say the claim in one sentence")
+        return _answer("missing_statement", "statement: it has none", "say the claim in one sentence")
     if phase not in get_args(Phase):
-        return _rejected(
+        return _answer(
             "invalid_phase", f"phase: {phase!r:.80} is none", f"it is {' or '.join(get_args(Phase))}"
         )
     try:
         return DeclaredHypothesis.model_validate(dict(proposal))
     except ValidationError as problem:
-        return _rejected("schema_invalid", *explained(problem))
+        return _answer("schema_invalid", *explained(problem))
 
 
 @dataclass(frozen=True)
@@ -376,26 +370,26 @@ def _duplicate(
     statement = normalised_statement(declared.statement)
     for h in known:
         if normalised_statement(h.statement) == statement:
-            answer = _rejected(
+            return _answer(
                 "duplicate_statement",
                 f"statement: {h.hypothesis_id} says so already",
                 "look at what is known of it, or claim something else",
+                *(h.hypothesis_id, 1.0),
             )
-            return replace(answer, duplicate_of=h.hypothesis_id, similarity=1.0)
     if nearest is None or nearest.similarity < THRESHOLD:
         return None
-    answer = _rejected(
+    return _answer(
         "duplicate_semantic",
         f"statement: {nearest.hypothesis_id} says the same: {nearest.statement}",
         "claim something else, or say what is different: a dimension, a number, a direction",
+        *(nearest.hypothesis_id, nearest.similarity),
     )
-    return replace(answer, duplicate_of=nearest.hypothesis_id, similarity=nearest.similarity)
 
 
 def _unimportant(declared: DeclaredHypothesis) -> GateAnswer | None:
     if declared.importance >= LEAST_IMPORTANCE:
         return None
-    return _rejected(
+    return _answer(
         "importance_too_low",
         f"importance: {declared.importance:g} is below {LEAST_IMPORTANCE:g}",
         "propose what matters more",
@@ -410,9 +404,9 @@ def _wrong(
         checked_constraint(declared.config_constraint, dimensions)
         known_dimensions(declared.dimensions or (), dimensions)
     except Invalid as problem:
-        return _rejected("invalid_constraint", problem.detail, problem.hint)
+        return _answer("invalid_constraint", problem.detail, problem.hint)
     if declared.parent_id is not None and declared.parent_id not in {h.hypothesis_id for h in known}:
-        return _rejected(
+        return _answer(
             "invalid_parent_id",
             f"parent_id: there is no hypothesis {declared.parent_id[:64]!r}",
             "name one that hypothesis::list shows, or leave it out",
@@ -421,11 +415,25 @@ def _wrong(
         checked_test(declared, dimensions)
     except Invalid as problem:
         missing = declared.test_spec is None
-        return _rejected(
-            "missing_test_spec" if missing else "invalid_test_spec", problem.detail, problem.hint
-        )
+        return _answer("missing_test_spec" if missing else "invalid_test_spec", problem.detail, problem.hint)
     return None
 
 
-def _rejected(reason: GateReason, detail: str, hint: str | None) -> GateAnswer:
-    return GateAnswer(False, reason, False, detail, hint)
+def _answer(
+    reason: GateReason,
+    detail: str,
+    hint: str | None = None,
+    duplicate_of: str | None = None,
+    similarity: float | None = None,
+) -> GateAnswer:
+    is_accepted = reason == "schema_valid_and_novel"
+    return GateAnswer(
+        accepted=is_accepted,
+        reason=reason,
+        registry_add=is_accepted,
+        immediate_forced_pursuit=False,
+        detail=detail,
+        hint=hint,
+        duplicate_of=duplicate_of,
+        similarity=similarity,
+    )

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from functions.beliefs.rules.evidence import is_outside, outcome_of, pairs, part_of
 from functions.beliefs.rules.posterior import ENOUGH_E_VALUE, Posterior, e_values, posterior_of
 from functions.beliefs.rules.terms import BeliefTerms, FinishedRun, is_of_influence
@@ -53,18 +55,19 @@ class Moments:
         return math.sqrt(self.squares / (self.n - 1) / self.n) if self.n > 1 else None
 
 
-@dataclass(frozen=True)
-class EffectSizes:
+class EffectSizes(BaseModel):
     """Effect sizes in the metric's unit, below 0 is better; None: too few runs."""
 
+    model_config = ConfigDict(frozen=True)
+
     effect_mu: float | None
-    """Mean delta to the workers' baselines."""
+    """Mean delta of its runs to their workers' baselines, below 0 is better; null: no run has one."""
     effect_sem: float | None
     contrast_mu: float | None
-    """Mean difference to the reference runs."""
+    """Mean difference of its runs to their reference runs."""
     contrast_sem: float | None
     inside_mu: float | None
-    """Mean delta inside the constraint less the mean outside."""
+    """Mean delta of its runs less that of runs outside its constraint; null: one of both is missing."""
     inside_sem: float | None
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pydantic import BaseModel, ConfigDict
+
 from state.records import Evidence, Hypothesis
 
 # -- Posterior and e-values of theta, the share of a hypothesis' runs that win.
@@ -26,19 +28,21 @@ ENOUGH_E_VALUE = 20.0
 """E-value that a verdict needs. At most 1 in 20 claims whose null hypothesis holds ever reach it."""
 
 
-@dataclass(frozen=True)
-class Posterior:
+class Posterior(BaseModel):
     """The posterior of theta; the three probabilities sum to 1."""
 
+    model_config = ConfigDict(frozen=True)
+
     posterior_mean: float
+    """P, the posterior mean of the share of its runs that win."""
     credible_interval_90: tuple[float, float]
     """The 5 % and the 95 % quantile."""
     support_probability: float
-    """Pr(theta > 0.60)."""
+    """Probability that this share is above 0.60."""
     refute_probability: float
-    """Pr(theta < 0.40)."""
+    """Probability that it is below 0.40."""
     rope_probability: float
-    """Pr(0.40 <= theta <= 0.60), the region of practical equivalence to a coin."""
+    """Probability that it is between, in the region of practical equivalence to a coin."""
 
 
 def posterior(hypothesis: Hypothesis) -> Posterior:

@@ -30,7 +30,6 @@ from functions.beliefs.rules.specs import (
     ThresholdTest,
     cells_of,
     check_spec,
-    varied_by,
 )
 from functions.beliefs.rules.terms import FinishedRun
 from functions.swarm.rules.duplicates import fingerprint
@@ -383,27 +382,14 @@ def running_test(
     dimensions: Sequence[Dimension],
 ) -> RunningTest | None:
     """The test with the present dimensions; None: there is none, or the dimensions no longer allow it."""
-    spec = _spec_now(test_spec, dimensions)
+    spec = spec_now(test_spec, dimensions)
     if spec is None:
         return None
     return RunningTest(spec, dimensions, reference_config, constraint)
 
 
-def can_be_run(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
-    """Whether all cells of its test can be run now."""
-    spec = _spec_now(h.test_spec, dimensions)
-    return spec is not None and blocked(spec, dimensions) is None
-
-
-def test_terms(
-    h: Hypothesis, dimensions: Sequence[Dimension]
-) -> tuple[Sequence[str], Mapping[str, Any]] | None:
-    """The dimensions that its test varies, and the values of its cells, for `shape_of`; None: no test can be run."""
-    spec = _spec_now(h.test_spec, dimensions)
-    return None if spec is None else varied_by(spec)
-
-
-def _spec_now(test_spec: Mapping[str, Any] | None, dimensions: Sequence[Dimension]) -> Spec | None:
+def spec_now(test_spec: Mapping[str, Any] | None, dimensions: Sequence[Dimension]) -> Spec | None:
+    """A test with the present dimensions; None: there is none, or they no longer allow it."""
     try:
         return None if test_spec is None else check_spec(test_spec, dimensions)
     except Invalid:

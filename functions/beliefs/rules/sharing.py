@@ -8,8 +8,8 @@ from functions.beliefs.rules.allocation import MOONSHOT, has_converged, steadied
 from functions.beliefs.rules.evidence import ARCHIVED, about
 from functions.beliefs.rules.learning import DECIDED, ENOUGH_RUNS
 from functions.beliefs.rules.posterior import posterior
-from functions.beliefs.rules.protocols import can_be_run, is_test, test_terms
-from functions.beliefs.rules.strategies import COMPARED, REFERENCED, moonshot_shape, shape_of, strategy_of
+from functions.beliefs.rules.protocols import blocked, is_test, spec_now
+from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, REFERENCED, shape_of, strategy_of
 from functions.beliefs.rules.terms import is_of_influence
 from functions.swarm.rules.populations import Population, population_id
 from functions.swarm.rules.shapes import Shape, contradictions, standing_config
@@ -32,7 +32,12 @@ def shared_out(
 ) -> list[Population]:
     """A population for each hypothesis that can be tested, and one of moonshots if workers are left."""
     tested = [h for h in opened if may_be_tested(h, facts.dimensions)]
-    converged = [h.hypothesis_id for h in tested if _has_converged(h)]
+    # a settled claim has converged, too: its e-value says more than a number of results
+    converged = [
+        h.hypothesis_id
+        for h in tested
+        if h.settled == "supported" or has_converged(posterior(h).support_probability, h.n_experiments)
+    ]
     before = {p.hypothesis_id or MOONSHOT: p.target for p in map(Population.read, facts.populations.values())}
     temperature = facts.policy.allocation.temperature
     wanted = targets(tested, facts.active_workers, temperature, converged=converged, turn=facts.allocations)
@@ -44,7 +49,7 @@ def shared_out(
     ]
     if shots := share.get(MOONSHOT):
         statement = "the ends of the ranges hold something better"
-        shape = moonshot_shape(best_config)
+        shape = Shape("moonshot", center=best_config, at_most=MOST_VARIED)
         found.append(
             Population(population_id(tag, MOONSHOT), "moonshot", None, statement, target=shots, shape=shape)
         )
@@ -68,7 +73,8 @@ def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
     if is_over(h) or not names <= there.keys():
         return False
     if is_test(h):
-        return can_be_run(h, dimensions)
+        spec = spec_now(h.test_spec, dimensions)
+        return spec is not None and blocked(spec, dimensions) is None
     can_vary = any(not there[name].frozen for name in names)
     return can_vary and not any(
         contradictions(dimensions, Shape("investigate", constraint=h.config_constraint))
@@ -83,11 +89,6 @@ def is_over(h: Hypothesis) -> bool:
 def texts(populations: Iterable[Population]) -> dict[str, str]:
     """Populations as they are stored, by id."""
     return {p.population_id: p.text() for p in populations}
-
-
-def _has_converged(h: Hypothesis) -> bool:
-    """Whether it has converged; a settled claim has, because its e-value says more than a number of results."""
-    return h.settled == "supported" or has_converged(posterior(h).support_probability, h.n_experiments)
 
 
 def _tests_for_reference(h: Hypothesis) -> int:
@@ -111,7 +112,7 @@ def _population(
         h.hypothesis_id,
         h.statement,
         target=target,
-        shape=shape_of(h, strategy, best_config, test_terms(h, facts.dimensions)),
+        shape=shape_of(h, strategy, best_config, spec_now(h.test_spec, facts.dimensions)),
         test_spec=h.test_spec if strategy == "validate" else None,
         constraint=h.config_constraint,
         tested=None

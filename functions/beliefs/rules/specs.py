@@ -162,11 +162,6 @@ def cells_of(spec: Spec) -> list[dict[str, Value]]:
     return [dict(zip(names, values, strict=True)) for values in product(*(v for _, v in spec.axes))]
 
 
-def varied_by(spec: Spec) -> tuple[list[str], dict[str, Any]]:
-    """The dimensions that a test varies, and the values of its cells in these and in the fixed ones."""
-    return [name for name, _ in spec.axes], {**spec.fixed, **{name: list(v) for name, v in spec.axes}}
-
-
 def _with_values(spec: Spec, dimensions: Mapping[str, Dimension]) -> Spec:
     for name, field in _named(spec):
         if name not in dimensions:

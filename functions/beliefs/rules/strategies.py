@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from functions.beliefs.rules.terms import is_of_influence
 from functions.swarm.rules.shapes import NEAR, Shape, SwarmStrategy
 from state.records import Hypothesis, Value
+
+if TYPE_CHECKING:
+    from functions.beliefs.rules.specs import Spec
 
 EXPLOIT_FROM: Final = 0.65
 """P from which workers build on a claim."""
@@ -59,7 +62,7 @@ def shape_of(
     hypothesis: Hypothesis,
     strategy: SwarmStrategy,
     best_config: Mapping[str, Value],
-    test: tuple[Sequence[str], Mapping[str, Any]] | None = None,
+    test: Spec | None = None,
 ) -> Shape:
     """The dimensions that configs of a strategy vary, and the values of all others.
 
@@ -68,12 +71,15 @@ def shape_of(
     varies 3 of the tag's dimensions in each config. The other values are those of the reference config where runs
     are compared with it, else those of the best known config (empty: none is known).
 
-    `test` are the dimensions that a test varies and the values of its cells. Under `validate` each config is a cell.
+    Under `validate` each config is a cell of the `test`.
     """
     constraint: Mapping[str, Any] = hypothesis.config_constraint
-    free = varied_dimensions(hypothesis)
+    own = dict.fromkeys(hypothesis.dimensions)
+    others = [name for name in sorted(constraint) if name not in own]
+    free = (*own, *others[: max(0, MOST_VARIED - len(own))])
     if strategy == "validate" and test is not None:
-        free, constraint = tuple(test[0]), {**constraint, **test[1]}
+        cells = {name: list(values) for name, values in test.axes}
+        free, constraint = tuple(cells), {**constraint, **test.fixed, **cells}
     reference: Mapping[str, Value] = hypothesis.reference_config
     center = reference if strategy in COMPARED else best_config
     if strategy in NEAR and hypothesis.dimensions:
@@ -92,15 +98,3 @@ def shape_of(
         at_most=None if free else MOST_VARIED,
         lacking=hypothesis.lacking,
     )
-
-
-def varied_dimensions(hypothesis: Hypothesis) -> tuple[str, ...]:
-    """The dimensions of the claim, filled up to 3 with dimensions of its constraint."""
-    own = dict.fromkeys(hypothesis.dimensions)
-    others = [name for name in sorted(hypothesis.config_constraint) if name not in own]
-    return (*own, *others[: max(0, MOST_VARIED - len(own))])
-
-
-def moonshot_shape(best_config: Mapping[str, Value]) -> Shape:
-    """Configs that test no hypothesis: 3 dimensions at the ends of their ranges, the others as in the best config."""
-    return Shape("moonshot", center=best_config, at_most=MOST_VARIED)

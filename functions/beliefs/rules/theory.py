@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import combinations
@@ -42,38 +42,27 @@ def edges_of(hypotheses: Sequence[Hypothesis]) -> list[Edge]:
     return parts + links
 
 
-def children_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
-    found = defaultdict[str, list[str]](list)
+def neighbours(edges: Iterable[Edge]) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
+    """The children of each hypothesis that has some, and the hypotheses that share a dimension with it."""
+    children, linked = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for e in edges:
         if e.kind == "decomposes_into":
-            found[e.source].append(e.target)
-    return found
-
-
-def linked_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
-    """Ids of the hypotheses that share a dimension, by each hypothesis that has such."""
-    found = defaultdict[str, list[str]](list)
-    for e in edges:
-        if e.kind == "linked":
-            found[e.source].append(e.target)
-            found[e.target].append(e.source)
-    return found
+            children[e.source].append(e.target)
+        else:
+            linked[e.source].append(e.target)
+            linked[e.target].append(e.source)
+    return children, linked
 
 
 def summary_of(hypotheses: Sequence[Hypothesis]) -> str:
     """Supported, refuted, irrelevant and undecided hypotheses, each kind in a sentence."""
-    return "\n".join(_sentences(hypotheses)) or "No hypotheses yet."
-
-
-def _sentences(hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
     found: dict[str, list[Hypothesis]] = {
         name: [] for name in ("Supported", "Refuted", "Irrelevant", "Undecided")
     }
     for h in sorted(hypotheses, key=lambda h: -h.n_experiments):
         found[_kind(h)].append(h)
-    for kind, those in found.items():
-        if those:
-            yield f"{kind} ({len(those)}): {_listed(those)}."
+    told = (f"{kind} ({len(those)}): {_listed(those)}." for kind, those in found.items() if those)
+    return "\n".join(told) or "No hypotheses yet."
 
 
 def _kind(h: Hypothesis) -> str:

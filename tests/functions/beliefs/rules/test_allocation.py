@@ -20,7 +20,6 @@ from functions.beliefs.rules.allocation import (
     population_for,
     steadied,
     targets,
-    uncertainty,
 )
 from state.records import Hypothesis
 from tests.functions.beliefs.rules.sample import believed, claim, claims
@@ -55,13 +54,6 @@ def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results(
     assert credibility(claim(source="llm_proposed", n_experiments=results)) == pytest.approx(expected)
     assert credibility(claim(source="operator", n_experiments=results)) == 1
     assert credibility(claim(source="default", n_experiments=results)) == 1
-
-
-@given(st.floats(0, 1))
-def test_uncertainty_is_largest_at_a_coin_flip_and_nothing_at_certainty(probability: float) -> None:
-    assert 0 <= uncertainty(probability) <= uncertainty(0.5) == 1
-    assert uncertainty(0) == uncertainty(1) == 0
-    assert uncertainty(probability) == pytest.approx(uncertainty(1 - probability))
 
 
 def test_information_value_is_the_product_of_its_four_parts() -> None:

@@ -19,7 +19,7 @@ from functions.beliefs.rules.protocols import (
     missing_cells,
     verdict,
 )
-from functions.beliefs.rules.specs import Decision, cells_of, check_spec, varied_by
+from functions.beliefs.rules.specs import Decision, cells_of, check_spec
 from state.errors import Invalid
 from state.records import Dimension, Value
 from tests.functions.swarm.rules.sample import DEPTH, SOME
@@ -309,10 +309,3 @@ def test_a_wrong_spec_is_told_with_its_field_and_a_remedy(
 
     assert refusal.value.detail.startswith(f"test_spec.{field}: ")
     assert refusal.value.hint
-
-
-def test_what_a_test_varies_and_fixes_shapes_its_population() -> None:
-    assert varied_by(check_spec(GRID, SOME)) == (
-        ["LR", "OPTIMIZER"],
-        {"DEPTH": 8, "LR": [0.001, 0.01], "OPTIMIZER": ["adam", "sgd"]},
-    )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from functions.beliefs.rules.specs import DecisionRule, InteractionGrid
 from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, shape_of, strategy_of
 from functions.swarm.rules.shapes import NEAR, Shape, SwarmStrategy, drawn_config
 from state.records import Hypothesis, Value
@@ -119,7 +120,14 @@ def test_the_constraint_is_honoured_under_every_strategy() -> None:
 
 
 def test_every_config_of_a_validation_is_a_cell_of_its_test() -> None:
-    test = (["LR", "OPTIMIZER"], {"LR": [0.001, 0.01], "OPTIMIZER": ["sgd", "lion"], "DEPTH": 6})
+    grid = {"LR": [0.001, 0.01], "OPTIMIZER": ["sgd", "lion"]}
+    test = InteractionGrid(
+        type="interaction_grid",
+        variables=[*grid],
+        grid=grid,
+        fixed={"DEPTH": 6},
+        decision_rule=DecisionRule(threshold=0.001),
+    )
     rng = Random(1)
 
     configs = [drawn_config(SOME, shape_of(about(), "validate", BEST, test), rng) for _ in range(60)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from functions.beliefs.rules.theory import Edge, children_by_id, edges_of, linked_by_id, summary_of
+from functions.beliefs.rules.theory import Edge, edges_of, neighbours, summary_of
 from state.records import Hypothesis
 
 
@@ -20,8 +20,7 @@ def test_parts_hang_below_their_parent_and_claims_of_one_dimension_are_linked() 
     edges = edges_of([whole, part, near])
 
     assert edges == [Edge("LR", "warm", "decomposes_into"), Edge("LR", "low", "linked")]
-    assert children_by_id(edges) == {"LR": ["warm"]}
-    assert linked_by_id(edges) == {"LR": ["low"], "low": ["LR"]}
+    assert neighbours(edges) == ({"LR": ["warm"]}, {"LR": ["low"], "low": ["LR"]})
 
 
 def test_a_parent_that_is_not_there_draws_no_edge() -> None:
