@@ -80,11 +80,9 @@ class Preloading(Reading):
 
 
 @dataclass(frozen=True)
-class Drafting:
-    """The stores of a draft that is written."""
+class Drafting(Reading):
+    """The same for a draft that is written."""
 
-    pipelines: Pipelines
-    programs: Programs
     lane: PiLane
 
 

@@ -30,7 +30,6 @@ from functions.pi.rules import templates
 from functions.pi.rules.findings import (
     Findings,
     ProgramStep,
-    ask_of,
     findings_of,
     next_step,
     patience_s,
@@ -45,7 +44,7 @@ from state.errors import NightjarError
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.presence import Presence
-from state.program_facts import DueFacts, ProgramVersion
+from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
 from state.programs import Programs, base_of
 from state.records import stamp, view_of
 from state.settings import Settings
@@ -105,7 +104,8 @@ async def advanced(
         await written(due, step.reason, stores, None)
         return "written"
     if step.what == "ask":
-        await stores.programs.ask(due.tag.name, ask_of(due, step))
+        ask = ProgramAsk(due.number, step.attempt, due.now, step.reason)
+        await stores.programs.ask(due.tag.name, ask)
     longest_s = settings.llm_timeout_s
     await stores.queue.enqueue(FUNCTION, due.tag.name, due.number, attempt=step.attempt, longest_s=longest_s)
     return "asked"

@@ -24,7 +24,7 @@ from functions.swarm.rules.handing_out import (
     lost_after_s,
     not_run,
     retest_for,
-    run_time,
+    run_time_s,
 )
 from functions.swarm.rules.populations import everyone, population_of, populations_of
 from functions.swarm.rules.refilling import AT_ONCE, replenished
@@ -212,7 +212,7 @@ async def _new(change: Change, facts: NextFacts, rng: Random, stores: Stores) ->
     """A waiting retest, else a config. Raises BudgetExhausted: the tag's budget has no room for it."""
     worker, experiments, source = facts.worker, stores.experiments, facts.policy.stopping.tick_source
     if (retest := retest_for(facts)) is not None:
-        budget_s = retest.budget_s or float(run_time(facts.policy).budget_s)
+        budget_s = retest.budget_s or float(run_time_s(facts.policy))
         wait_s = lost_after_s(budget_s, facts.policy)
         if await experiments.hand_out_retest(change, retest, worker, budget_s=budget_s, lost_after_s=wait_s):
             return handed_out_again_view(retest.model_copy(update={"budget_s": budget_s}), source)

@@ -30,7 +30,7 @@ from state.errors import Invalid
 from state.hypotheses import Hypotheses
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.records import Dimension, Value
+from state.records import Dimension, Value, view_of
 from state.settings import Settings
 from state.swarm_facts import RefillFacts
 from state.swarms import Swarms
@@ -83,13 +83,12 @@ async def define(
         if made.changes:
             event, froze = definition_events(made, request.tag, by=call.caller.name, profile=request.profile)
             dimensions.define(change, request.tag, made.dimensions, event, froze)
-        return DefinedDimensions(
+        return view_of(
+            DefinedDimensions,
+            made,
             tag=request.tag,
             created=created,
             version=facts.version + bool(made.changes),
-            added=made.added,
-            changed=made.changed,
-            removed=made.removed,
             dimensions=[dimension_view(d) for d in made.dimensions],
         )
 

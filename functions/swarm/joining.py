@@ -18,7 +18,7 @@ from functions.kernel.rules.access import LOCAL, Caller, check_tags, check_worke
 from functions.pi.views import document_for
 from functions.swarm.profiles import swarm_dimensions
 from functions.swarm.rules.dimensions import checked, defined, definition_events
-from functions.swarm.rules.handing_out import run_time
+from functions.swarm.rules.handing_out import run_time_s
 from functions.swarm.rules.populations import population_of
 from state.change import Change
 from state.dimensions import Dimensions
@@ -311,7 +311,7 @@ async def synced(worker: SwarmWorker, lab_url: str, stores: Stores) -> Synced:
         ],
         experiment_count=facts.tag.results,
         active_workers=facts.active_workers,
-        budget_seconds=run_time(facts.policy).budget_s,
+        budget_seconds=run_time_s(facts.policy),
         population_id=population.population_id,
         population_strategy=population.strategy,
         hypothesis_id=population.hypothesis_id,

@@ -15,6 +15,7 @@ from functions.kernel.rules.access import check_worker
 from functions.runs.rules.stopping import REASON, checkpoint, drawn, judge, looks_at, rank_of
 from functions.runs.rules.ticks import MOST_PROGRESS, bucket_of, is_within_budget
 from functions.runs.rules.time_limits import has_used_extension
+from functions.swarm.joining import Stores
 from functions.swarm.rules.handing_out import (
     DRAWN_PRIORITY,
     MOST_ACTIVE,
@@ -24,7 +25,7 @@ from functions.swarm.rules.handing_out import (
     come_back,
     extension_s,
     hand_out,
-    run_time,
+    run_time_s,
     silence_s,
 )
 from functions.swarm.rules.populations import Purpose, named_population
@@ -41,13 +42,6 @@ from state.policy import TickSource
 from state.records import Experiment
 from state.settings import Settings
 from state.swarm_facts import ActiveRun
-from state.swarms import Swarms
-
-
-@dataclass(frozen=True)
-class Stores:
-    experiments: Experiments
-    swarms: Swarms
 
 
 class StartRun(Command):
@@ -345,7 +339,7 @@ async def stats(request: OfSwarm, stores: Stores, settings: Settings) -> RunStat
         killed=killed,
         extended=facts.tag.extended if facts else 0,
         kill_rate=round(100 * killed / max(ended, 1), 1),
-        saved_gpu_seconds=round(left * run_time(facts.policy).budget_s, 1) if facts else 0.0,
+        saved_gpu_seconds=round(left * run_time_s(facts.policy), 1) if facts else 0.0,
         best_delta=leaders[0].best_delta_bpb if leaders else None,
         bucket_pools={
             f"{bucket:.1f}": BucketView(**{f"p{percent}": value for percent, value in values.items()}, n=n)

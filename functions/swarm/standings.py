@@ -12,7 +12,7 @@ from functions.experiments.rules.opening import first_policy, swarm_policy
 from functions.kernel.contract import Call, Http, OfSwarm, Response, function
 from functions.kernel.rules.access import STRANGER
 from functions.swarm.joining import Stores
-from functions.swarm.rules.handing_out import run_time
+from functions.swarm.rules.handing_out import run_time_s
 from functions.swarm.rules.populations import Population, populations_of
 from state.errors import Unauthenticated
 from state.hypotheses import Hypotheses
@@ -48,14 +48,14 @@ async def health(request: OfSwarm, call: Call, stores: Stores, settings: Setting
     facts = await stores.swarms.find(tag)
     if facts is None:
         policy = swarm_policy(first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes))
-        return SwarmHealth(budget_seconds=run_time(policy).budget_s, ts=await stores.swarms.now())
+        return SwarmHealth(budget_seconds=run_time_s(policy), ts=await stores.swarms.now())
     depth = await stores.swarms.waiting_count(tag, [p.population_id for p in populations_of(facts)])
     return SwarmHealth(
         experiments=facts.tag.results,
         queue_depth=depth,
         active_workers=facts.active_workers,
         frozen_dims=sum(d.frozen for d in facts.dimensions),
-        budget_seconds=run_time(facts.policy).budget_s,
+        budget_seconds=run_time_s(facts.policy),
         ts=facts.now,
     )
 
@@ -127,11 +127,10 @@ async def populations(
 
 
 def _view(p: Population, tested: Hypothesis | None, facts: SwarmFacts) -> PopulationView:
-    return PopulationView(
-        population_id=p.population_id,
-        hypothesis_id=p.hypothesis_id,
+    return view_of(
+        PopulationView,
+        p,
         hypothesis_statement=p.statement,
-        strategy=p.strategy,
         status=tested.status if tested else "active",
         posterior=round(posterior(tested).posterior_mean, 4) if tested else None,
         information_value=round(information_value(tested), 4) if tested else None,

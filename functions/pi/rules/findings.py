@@ -14,7 +14,7 @@ from functions.beliefs.rules.theory import least_decided
 from functions.search.rules.suggestions import high_yield, underexplored
 from functions.swarm.rules.populations import Population
 from functions.trust.rules.noise import noise_of
-from state.program_facts import DueFacts, FindingsFacts, ProgramAsk, ProgramVersion
+from state.program_facts import DueFacts, FindingsFacts, ProgramVersion
 from state.records import Dimension, Direction, Hypothesis, Sketch, Value, score
 
 # -- When a new version of a tag's program is due, and whether a language model writes it.
@@ -98,11 +98,6 @@ def strategy_of_most(populations: Iterable[str], *, otherwise: str) -> str:
     for p in map(Population.read, populations):
         workers[p.strategy] += p.target
     return max(sorted(workers), key=workers.__getitem__) if workers else otherwise
-
-
-def ask_of(facts: DueFacts, step: ProgramStep) -> ProgramAsk:
-    """The request to a language model that this step makes."""
-    return ProgramAsk(facts.number, step.attempt, facts.now, step.reason)
 
 
 # -- Findings: what a tag's results say, computed for its program and for proposals.

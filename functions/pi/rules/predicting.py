@@ -119,7 +119,8 @@ def _resampled(
 ) -> tuple[str, str] | None:
     """The decision of one resample: a hypothesis and its strategy."""
     terms, beliefs, now = terms_of(facts), dict(begun), facts
-    for e in _to_end(running, left, rng):
+    # those that will end within the batch: the oldest first, then copies of drawn ones
+    for e in (*islice(running, left), *rng.choices(running, k=max(0, left - len(running)))):
         if (run := _drawn(e, ends[e.experiment_id], facts, rng)) is not None:
             for name, belief in beliefs.items():
                 h = belief.hypothesis
@@ -132,11 +133,6 @@ def _resampled(
     opened = {name: belief.hypothesis for name, belief in beliefs.items()}
     found = decided(map(Population.read, now.populations.values()), opened, before)
     return None if found is None else (found.hypothesis_id, found.strategy)
-
-
-def _to_end(running: Sequence[Experiment], left: int, rng: Random) -> list[Experiment]:
-    """The runs that will end within the batch: the oldest first, then copies of drawn ones."""
-    return [*islice(running, left), *rng.choices(running, k=max(0, left - len(running)))]
 
 
 def _drawn(e: Experiment, ends: Sequence[Experiment], facts: EarlyFacts, rng: Random) -> FinishedRun | None:

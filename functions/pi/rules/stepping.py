@@ -134,7 +134,8 @@ def next_step(facts: PipelineFacts, terms: PipelineTerms) -> PipelineStep | None
     if draft is not None and not has_ended:
         if facts.stand.now - draft.created_at > OLDEST_S:
             return flushed(p, facts.stand, "age")
-        if _has_flipped(draft, now):
+        known = {d.hypothesis_id for d in (draft.decided, draft.predicted) if d is not None}
+        if now is None or now.hypothesis_id not in known:  # a hypothesis leads that none expected
             return flushed(p, facts.stand, "hypothesis_flip", _named(now))
     if not has_ended:
         return None
@@ -142,7 +143,8 @@ def next_step(facts: PipelineFacts, terms: PipelineTerms) -> PipelineStep | None
         return PipelineStep("batch", p, _after(p, **_new_batch(facts.stand, now, terms), draft=None), {})
     if now is not None and now == draft.predicted:
         return _confirmed(draft, facts, now, terms)
-    return _mismatched(flushed(p, facts.stand, "mismatch", _named(now)), facts.stand, now, terms)
+    flush = flushed(p, facts.stand, "mismatch", _named(now))
+    return replace(flush, after=flush.after.model_copy(update=_new_batch(facts.stand, now, terms)))
 
 
 def drafted(facts: PipelineFacts, prediction: Prediction) -> PipelineStep:
@@ -229,13 +231,6 @@ def _confirmed(draft: Draft, facts: PipelineFacts, now: BatchDecision, terms: Pi
     return PipelineStep("confirmed", p, after, _event_data(draft, bank=after.bank, **_named(now)))
 
 
-def _mismatched(
-    flush: PipelineStep, stand: PipelineState, now: BatchDecision | None, terms: PipelineTerms
-) -> PipelineStep:
-    """A flush at the end of a batch, which begins the next batch."""
-    return replace(flush, after=flush.after.model_copy(update=_new_batch(stand, now, terms)))
-
-
 def _new_batch(stand: PipelineState, now: BatchDecision | None, terms: PipelineTerms) -> dict[str, Any]:
     """Changes of a pipeline when a batch begins."""
     return {
@@ -244,12 +239,6 @@ def _new_batch(stand: PipelineState, now: BatchDecision | None, terms: PipelineT
         "ticks_drafted": stand.ticks,
         "decided": now,
     }
-
-
-def _has_flipped(draft: Draft, now: BatchDecision | None) -> bool:
-    """Whether a hypothesis leads that neither led when the draft began nor is predicted to lead."""
-    known = {d.hypothesis_id for d in (draft.decided, draft.predicted) if d is not None}
-    return now is None or now.hypothesis_id not in known
 
 
 def _outlier(facts: PipelineFacts, draft: Draft) -> dict[str, Any] | None:

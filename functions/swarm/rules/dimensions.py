@@ -101,9 +101,7 @@ def value_of(dimension: Dimension, value: object) -> Value:
             if same(category, value):
                 return category
         _refuse(name, f"{_told(value)} is none of its categories", f"they are {_listed(categories)}")
-    low, high = dimension.min, dimension.max
-    assert low is not None
-    assert high is not None
+    low, high = ends_of(dimension)
     number = _number(name, "value", value)
     if not low <= number <= high:
         _refuse(name, f"{_told(value)} is outside its range", f"it goes from {low!r} to {high!r}")
@@ -116,6 +114,13 @@ def value_of(dimension: Dimension, value: object) -> Value:
             f"take {short(number)!r}",
         )
     return float(number)
+
+
+def ends_of(dimension: Dimension) -> tuple[int | float, int | float]:
+    """The lowest and the highest value of a range."""
+    assert dimension.min is not None
+    assert dimension.max is not None
+    return dimension.min, dimension.max
 
 
 def complete(dimensions: Sequence[Dimension]) -> list[Dimension]:
@@ -311,10 +316,9 @@ def _categorical(declared: DeclaredDimension) -> dict[str, Any]:
             _check_text(name, category)
         elif not isinstance(category, bool):
             _number(name, "a category", category)
-        known = (isinstance(category, bool), category)  # in Python true is 1, too; in JSON only 1.0 is
-        if known in seen:
+        if key_of(category) in seen:
             _refuse(name, f"the category {_told(category)} stands there twice", "keep it once")
-        seen.add(known)
+        seen.add(key_of(category))
     return {"categories": list(categories)}
 
 
@@ -347,6 +351,11 @@ def _int(name: str, what: str, number: int | float) -> int:
     if abs(number) > LARGEST_INT:
         _refuse(name, f"{what} is too large", f"ints go up to {LARGEST_INT} (2**53)")
     return int(number)
+
+
+def key_of(value: Value) -> tuple[bool, Value]:
+    """Equal for values that are the same: in Python true is 1, too; in JSON only 1.0 is."""
+    return isinstance(value, bool), value
 
 
 def same(one: object, other: object) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from functions.swarm.rules.dimensions import ends_of, key_of
 from functions.swarm.rules.shapes import Freedom
 from state.records import Dimension, Value
 
@@ -285,9 +286,9 @@ class Axis:
     def places(self, values: Sequence[Value | None]) -> Floats:
         """Places of values, also of those outside the range. None: a run did not set the dimension."""
         if self._scale is None:
-            indices = {_key(each): float(n) for n, each in enumerate(self._dimension.categories or ())}
+            indices = {key_of(each): float(n) for n, each in enumerate(self._dimension.categories or ())}
             return np.array(
-                [UNKNOWN if each is None else indices.get(_key(each), UNKNOWN) for each in values]
+                [UNKNOWN if each is None else indices.get(key_of(each), UNKNOWN) for each in values]
             )
         lowest = 0.0 if self._scale.by_factors else -math.inf
         numbers = [
@@ -352,9 +353,7 @@ class Axis:
     def _scale(self) -> _Scale | None:
         categories = self._dimension.categories
         if categories is None:
-            assert self._dimension.min is not None
-            assert self._dimension.max is not None
-            low, high = float(self._dimension.min), float(self._dimension.max)
+            low, high = map(float, ends_of(self._dimension))
         elif len(numbers := _numbers(categories)) == len(categories) >= ORDERED:
             low, high = min(numbers), max(numbers)
         else:
@@ -395,11 +394,6 @@ class _Scale:
 
     def _scaled(self, numbers: Floats) -> Floats:
         return np.log(numbers) if self.by_factors else numbers
-
-
-def _key(value: Value) -> tuple[bool, Value]:
-    """Equal for values that are the same: in Python true is 1."""
-    return isinstance(value, bool), value
 
 
 def _numbers(categories: Sequence[Value]) -> list[float]:

@@ -48,19 +48,9 @@ MOST_HANDED_OUT = 2
 """Times that a worker gets the same run: a retrying proxy then wastes none, and a restarted worker gets it back."""
 
 
-@dataclass(frozen=True)
-class RunTime:
-    """How long a run of a swarm may take."""
-
-    budget_s: int
-    extend_s: float
-    """Seconds of the one extension; 0: none."""
-
-
-def run_time(policy: Policy) -> RunTime:
-    """The policy's times in whole seconds, within the limit of published workers."""
-    budget = max(1, min(round(policy.budgets.base_s), LONGEST_S))
-    return RunTime(budget, extension_s(budget, policy))
+def run_time_s(policy: Policy) -> int:
+    """The policy's time for a run in whole seconds, within the limit of published workers."""
+    return max(1, min(round(policy.budgets.base_s), LONGEST_S))
 
 
 def extension_s(budget_s: float, policy: Policy) -> float:
@@ -125,7 +115,7 @@ def retest_for(facts: NextFacts) -> Experiment | None:
     Another worker's keep is preferred. A worker repeats its own keep only if no other worker is active, or none took
     the retest within the time of two runs.
     """
-    patience_s = 2 * run_time(facts.policy).budget_s
+    patience_s = 2 * run_time_s(facts.policy)
     alone = facts.active_workers <= 1
     for retest in facts.retests:
         if retest.retest_of is None or retest.fingerprint is None:
@@ -221,7 +211,7 @@ def hand_out(
     **more: Any,
 ) -> HandOut:
     """A config as a run of a worker; `owner` is the agent of its record."""
-    name, budget_s = fingerprint(config, facts.dimensions), float(run_time(facts.policy).budget_s)
+    name, budget_s = fingerprint(config, facts.dimensions), float(run_time_s(facts.policy))
     changes = [f"{constant} = {value!r}" for constant, value in config.items()] or ["the unchanged train.py"]
     further = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     idea = Idea(

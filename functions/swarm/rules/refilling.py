@@ -97,7 +97,7 @@ class Refilling:
             shots = _some(MOONSHOT_SHARE, count, rng)
             found += islice(self._draws(self._moonshot, "moonshot"), shots)
         ended = sum(not one.pending for one in seen) if self.ended is None else self.ended
-        if is_mixed and is_promoting(ended):
+        if is_mixed and ended >= PROMOTION_EVERY and ended % PROMOTION_EVERY < PROMOTION_LASTS:
             near = _some(PROMOTION_SHARE, count - len(found), rng)
             found += promoted(seen, self.dimensions, rng, shape, near)
         return found + self.sampler_of(shape).propose(self.dimensions, seen, shape, count - len(found), rng)
@@ -109,11 +109,6 @@ class Refilling:
     def _draws(self, shape: Shape, why: str) -> Iterator[ConfigProposal]:
         while True:
             yield drawn_proposal(self.dimensions, shape, self.rng, why)
-
-
-def is_promoting(ended: int) -> bool:
-    """Whether one of the newest 40 ended runs completed a hundred."""
-    return ended >= PROMOTION_EVERY and ended % PROMOTION_EVERY < PROMOTION_LASTS
 
 
 def _some(share: float, count: int, rng: Random) -> int:
@@ -162,17 +157,14 @@ class _Batch:
 
     def _add(self, key: str, proposal: ConfigProposal, worth: float, strategy: SwarmStrategy) -> bool:
         """Add a proposal as often as a priority of `worth` deserves; False if not at all."""
-        before = len(self.proposals)
+        before, is_of_claim = len(self.proposals), self.search.shape.is_of_claim
         for _ in range(desired_repeats(worth)):
-            if self.missing <= 0 or not self._may_run(key, worth, strategy):
+            tried, limits = self._tried(key), self.search.duplicates
+            if self.missing <= 0 or not may_run(tried, worth, strategy, limits, is_of_claim=is_of_claim):
                 break
             self.proposals.append(proposal)
             self.added[key] = self.added.get(key, 0) + 1
         return len(self.proposals) > before
-
-    def _may_run(self, key: str, worth: float, strategy: SwarmStrategy) -> bool:
-        is_of_claim = self.search.shape.is_of_claim
-        return may_run(self._tried(key), worth, strategy, self.search.duplicates, is_of_claim=is_of_claim)
 
     def _tried(self, key: str) -> RunCounts:
         known = self.search.tried.get(key, RunCounts())
@@ -210,7 +202,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         return Replenishing(dropped, _cells(facts, population, stay, rng)[:AT_ONCE])
     search = Refilling(
         facts.dimensions,
-        [*observed, *(_waiting(one) for one in stay)],
+        [*observed, *(Observation(one.config, None, pending=True) for one in stay)],
         population.shape_around(around or facts.best_config),
         partial(sampler_of, facts.policy.sampler),
         rng,
@@ -284,11 +276,6 @@ def observation_of(run: Observed, direction: Direction) -> Observation:
     if run.status in OPEN:
         return Observation(run.config_delta, None, pending=True)
     return Observation(run.config_delta, None if run.delta_bpb is None else score(run.delta_bpb, direction))
-
-
-def _waiting(one: QueuedConfig) -> Observation:
-    """A queued config, which counts as running."""
-    return Observation(one.config, None, pending=True)
 
 
 def _tried(facts: RefillFacts, waiting: list[QueuedConfig]) -> Mapping[str, RunCounts]:

@@ -86,13 +86,15 @@ def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) 
     assert sent.val_bpb is not None
     value, delta = _measured(sent, run)
     by_value = run.policy.compare_by == "value"
+    # at most the time since the hand-out, which includes lost networks
+    wall_s = min(sent.duration_seconds, lasted_s(run.experiment, run.now))
     report = ResultReport(
         judged_value(sent, run),
         under.key,
         sent.digest,
         {"hung": True} if sent.hung else {},
         training_seconds=sent.duration_seconds,
-        time=_time(sent, run),
+        time=TimeSpent(wall_seconds=wall_s, cpu_seconds=sent.cpu_seconds),
     )
     ending = judge_run(report, run, under, beside)
     fields: dict[str, Any] = {
@@ -107,12 +109,6 @@ def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) 
     if by_value:
         fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
     return with_extension(ending._replace(fields=fields), sent.val_bpb)
-
-
-def _time(sent: Sent, run: RunFacts) -> TimeSpent:
-    """Training time by the worker's report, at most the time since the hand-out, which includes lost networks."""
-    wall_s = min(sent.duration_seconds, lasted_s(run.experiment, run.now))
-    return TimeSpent(wall_seconds=wall_s, cpu_seconds=sent.cpu_seconds)
 
 
 def judged_value(sent: Sent, run: RunFacts) -> float:

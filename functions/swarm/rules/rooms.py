@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from functions.swarm.rules.dimensions import SMALLEST_FLOAT, same, short, short_within, value_of
+from functions.swarm.rules.dimensions import SMALLEST_FLOAT, ends_of, same, short, short_within, value_of
 from state.errors import Invalid
 from state.records import Dimension, Value
 
@@ -110,7 +110,7 @@ class Room:
     def near(self, value: Numeric, share: float) -> Room:
         """Its values within this share of the dimension's range on either side of `value`."""
         dimension = self.dimension
-        low, high = _ends(dimension)
+        low, high = ends_of(dimension)
         start, end = _scaled_span(dimension, low, high)
         apart, at = share * (end - start), _scaled(dimension, value)
         if dimension.dtype == "int":
@@ -141,7 +141,7 @@ def room_of(dimension: Dimension, allowed: Allowed | None = None) -> Room | None
     whole = (
         Room(dimension, choices=tuple(dimension.categories))
         if dimension.categories is not None
-        else Room(dimension, spans=(_whole_span(dimension, *_ends(dimension)),))
+        else Room(dimension, spans=(_whole_span(dimension, *ends_of(dimension)),))
     )
     if allowed is None:
         return whole
@@ -159,7 +159,7 @@ def room_of(dimension: Dimension, allowed: Allowed | None = None) -> Room | None
 def own_value(dimension: Dimension, value: Value) -> Value | None:
     """A value in the dimension's type, a float with 3 significant digits; None if the dimension lacks it."""
     if dimension.dtype in ("float", "float_log") and not isinstance(value, bool | str):
-        low, high = _ends(dimension)
+        low, high = ends_of(dimension)
         lowest, highest = short_within(low, high)
         value = min(max(short(value), lowest), highest) if low <= value <= high else value
     try:
@@ -170,17 +170,11 @@ def own_value(dimension: Dimension, value: Value) -> Value | None:
 
 def at(dimension: Dimension, share: float) -> float:
     """The number at a share (0 to 1) of the dimension's range, not rounded."""
-    start, end = _scaled_span(dimension, *_ends(dimension))
+    start, end = _scaled_span(dimension, *ends_of(dimension))
     return _unscaled(dimension, start + share * (end - start))
 
 
 # -- scales
-
-
-def _ends(dimension: Dimension) -> Span:
-    assert dimension.min is not None
-    assert dimension.max is not None
-    return dimension.min, dimension.max
 
 
 def _whole_span(dimension: Dimension, low: Numeric, high: Numeric) -> Span:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from functions.swarm.rules.dimensions import ends_of, key_of
 from functions.swarm.rules.handing_out import fits
 from functions.swarm.rules.proposals import (
     LEAST,
@@ -134,14 +135,9 @@ Index = Callable[[Value], int | None]
 def index_of(dimension: Dimension) -> Index:
     """The function that puts a dimension's values into buckets."""
     if dimension.categories is not None:
-        # in Python true is 1
-        places = {
-            (isinstance(category, bool), category): n for n, category in enumerate(dimension.categories)
-        }
-        return lambda value: places.get((isinstance(value, bool), value))
-    low, high = dimension.min, dimension.max
-    assert low is not None
-    assert high is not None
+        places = {key_of(category): n for n, category in enumerate(dimension.categories)}
+        return lambda value: places.get(key_of(value))
+    low, high = ends_of(dimension)
     others = _firsts(dimension)[1:]
     return lambda value: (
         bisect_right(others, value) if not isinstance(value, bool | str) and low <= value <= high else None
@@ -163,17 +159,14 @@ def parts(room: Room) -> dict[int, Room]:
 
 def _bounds(dimension: Dimension) -> Iterator[Span]:
     """The lowest and the highest number of each bucket; two buckets of floats share the one between them."""
-    assert dimension.max is not None
     whole = dimension.dtype == "int"
-    for first, following in pairwise([*_firsts(dimension), dimension.max + whole]):
+    for first, following in pairwise([*_firsts(dimension), ends_of(dimension)[1] + whole]):
         yield first, following - whole
 
 
 def _firsts(dimension: Dimension) -> list[Numeric]:
     """The lowest number of each bucket of a range."""
-    low, high = dimension.min, dimension.max
-    assert low is not None
-    assert high is not None
+    low, high = ends_of(dimension)
     if dimension.dtype != "int":
         return [low, *(at(dimension, n / BUCKETS) for n in range(1, BUCKETS))]
     values = int(high) - int(low) + 1

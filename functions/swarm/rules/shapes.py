@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from functions.swarm.rules.dimensions import same
+from functions.swarm.rules.dimensions import ends_of, same
 from functions.swarm.rules.rooms import Allowed, Room, room_of, sections_of_claim
 from state.records import Dimension, Value
 
@@ -65,11 +65,6 @@ class Shape:
         """Its configs vary named dimensions for comparison with its center."""
         is_apart = self.strategy in ("investigate", "falsify", "decision_sprint")
         return is_apart and self.free is not None and bool(self.center)
-
-    @property
-    def leaves_its_center(self) -> bool:
-        """Its configs vary one dimension for comparison with its center, so they exclude the center itself."""
-        return self.is_compared and self.free is not None and len(self.free) == 1
 
 
 @dataclass(frozen=True)
@@ -176,7 +171,9 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
         room = Room(dimension, choices=tuple(levels))
     if room.single:
         return Freedom(room, fixed, 0.0)
-    return Freedom(room.without(fixed) if shape.leaves_its_center else room, fixed, share)
+    if shape.is_compared and shape.free is not None and len(shape.free) == 1:
+        room = room.without(fixed)  # else the config could be the center that it is compared with
+    return Freedom(room, fixed, share)
 
 
 def near_by(dimension: Dimension, a: Value | None, b: Value | None, strategy: SwarmStrategy) -> bool:
@@ -194,9 +191,8 @@ def _has_neighbours(dimension: Dimension, share: float) -> bool:
     """Whether neighbouring ints lie within this share of the range; if not, ints are treated like categories."""
     if dimension.dtype != "int":
         return True
-    assert dimension.min is not None
-    assert dimension.max is not None
-    return share * (dimension.max - dimension.min) >= 1
+    low, high = ends_of(dimension)
+    return share * (high - low) >= 1
 
 
 def _is_free(dimension: Dimension, shape: Shape) -> bool:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from functions.experiments.rules.verdict import TOLERANCE
 from functions.formats.parsing import parsed
-from functions.swarm.rules.dimensions import MOST, DeclaredDimension, checked, same, short
+from functions.swarm.rules.dimensions import MOST, DeclaredDimension, checked, ends_of, same, short
 from functions.swarm.rules.rooms import own_value
 from functions.swarm.rules.scanning import scanned, untouched
 from functions.swarm.rules.shapes import CANARY_SHARE
@@ -201,9 +201,7 @@ def _unbounded(dimension: Dimension) -> Iterator[str]:
         if not fewest <= len(dimension.categories) <= most:
             yield f"it has {len(dimension.categories)} categories: {fewest} to {most} may be tried"
         return
-    assert dimension.min is not None
-    assert dimension.max is not None
-    low, high = dimension.min, dimension.max
+    low, high = ends_of(dimension)
     if dimension.dtype == "int" and high - low > LARGEST_INT_SPAN:
         yield f"its range spans {high - low}: at most {LARGEST_INT_SPAN} may be tried"
     if dimension.dtype == "float_log" and high / low > LARGEST_RATIO:

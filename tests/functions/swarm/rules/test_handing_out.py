@@ -16,10 +16,11 @@ from functions.swarm.rules.handing_out import (
     TRIES,
     QueuedConfig,
     after_asking_again,
+    extension_s,
     fits,
     handed_out,
     lost,
-    run_time,
+    run_time_s,
 )
 from functions.swarm.rules.populations import everyone
 from functions.swarm.rules.refilling import replenished
@@ -109,10 +110,11 @@ def test_what_waits_and_fits_stays_and_what_does_not_fit_leaves(
 def test_a_run_and_its_extension_end_before_published_workers_kill_it(
     values: dict[str, float], budget_s: int, extend_s: float
 ) -> None:
-    time = run_time(Policy().changed(values))
+    policy = Policy().changed(values)
+    time_s = run_time_s(policy)
 
-    assert (time.budget_s, time.extend_s) == (budget_s, extend_s)
-    assert time.budget_s + time.extend_s <= LONGEST_S
+    assert (time_s, extension_s(time_s, policy)) == (budget_s, extend_s)
+    assert budget_s + extend_s <= LONGEST_S
 
 
 @pytest.mark.parametrize(
