@@ -53,13 +53,13 @@ class Between:
 
 async def between(patch_a: bytes, patch_b: bytes, name_a: str, name_b: str) -> Between:
     """The change from patch a to patch b. Raises Unavailable: there is no git on this machine, or it fails."""
-    sides = await asyncio.to_thread(_sides, patch_a, patch_b)
-    if sides is None:
+    if max(patch.count(b"\n") for patch in (patch_a, patch_b)) > MOST_LINES:
         return Between(cut=f"a patch of more than {MOST_LINES:,} lines is not compared")
-    if sides[0] == sides[1]:
+    a, b = await asyncio.to_thread(lambda: (essence(patch_a), essence(patch_b)))
+    if a == b:
         return Between("")
     with tempfile.TemporaryDirectory(prefix="nightjar-diff-") as made:
-        folder = await asyncio.to_thread(_written, Path(made), sides)
+        folder = await asyncio.to_thread(_written, Path(made), a, b)
         try:
             async with asyncio.timeout(DIFF_S):
                 printed = await _printed(folder)
@@ -68,15 +68,9 @@ async def between(patch_a: bytes, patch_b: bytes, name_a: str, name_b: str) -> B
     return await asyncio.to_thread(_shown, printed, name_a, name_b)
 
 
-def _sides(*patches: bytes) -> tuple[bytes, ...] | None:
-    if any(patch.count(b"\n") > MOST_LINES for patch in patches):
-        return None
-    return tuple(essence(patch) for patch in patches)
-
-
-def _written(folder: Path, sides: tuple[bytes, ...]) -> Path:
-    for name, side in zip("ab", sides, strict=True):
-        (folder / name).write_bytes(side)
+def _written(folder: Path, a: bytes, b: bytes) -> Path:
+    (folder / "a").write_bytes(a)
+    (folder / "b").write_bytes(b)
     return folder.resolve()
 
 
@@ -162,12 +156,7 @@ async def _own_change(above: bytes | None, patch: bytes | None) -> str | None:
 
 def _code(patch: str) -> str:
     """Its lines that add or remove code."""
-    return _shortened(
-        [line for line in patch.splitlines() if line[:1] in ("+", "-") and not HEAD.match(line)]
-    )
-
-
-def _shortened(lines: list[str]) -> str:
+    lines = [line for line in patch.splitlines() if line[:1] in ("+", "-") and not HEAD.match(line)]
     left_out = len(lines) - LINES_SHOWN
     return "\n".join([*lines[:LINES_SHOWN], *([f"... {left_out} more lines"] if left_out > 0 else [])])
 
@@ -239,15 +228,14 @@ def _constants(a: Experiment, b: Experiment, *, is_same_code: bool) -> str | Non
 
 
 SIDE = {
-    *("val_bpb", "delta_bpb", "config_delta", "reported", "description", "category", "num_params_m"),
-    *("peak_vram_mb", "status", "commit_sha"),
+    *("val_bpb", "delta_bpb", "config_delta", "reported", "description", "category"),
+    *("num_params_m", "peak_vram_mb", "status", "commit_sha"),
 }
-"""Fields of each side, as they are stored."""
 
 
 def _side(e: Experiment) -> dict[str, Any]:
-    its = {"id": e.experiment_id, "score": score_of(e), "claimed": e.is_claim}
-    return e.model_dump(include=SIDE) | its
+    own = e.model_dump(include=SIDE)
+    return own | {"id": e.experiment_id, "score": score_of(e), "claimed": e.is_claim}
 
 
 def _minus(b: float | None, a: float | None) -> float | None:

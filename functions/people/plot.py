@@ -6,8 +6,8 @@ import asyncio
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -131,38 +131,27 @@ def draw_progress(
     figure = Figure(figsize=(12, 6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+
+    def dots(of: Sequence[Point], size: int, **look: Any) -> None:
+        axes.scatter([p.nth for p in of], [p.value for p in of], s=size, **look)
+
     low, high = window or (-math.inf, math.inf)
     seen = [p for p in points if low <= p.value <= high]
     rest = [p for p in seen if not p.kept and not p.demoted]
     demoted = [p for p in seen if p.demoted]
     kept = [p for p in points if p.kept and not p.baseline]
     bases = [p for p in points if p.kept and p.baseline]
-    axes.scatter([p.nth for p in rest], [p.value for p in rest], s=14, color="#b8b8b8", label="discarded")
-    for edge, marker, beyond in (
-        (high, "^", [p for p in points if p.value > high]),
-        (low, "v", [p for p in points if p.value < low]),
-    ):
-        axes.scatter([p.nth for p in beyond], [edge] * len(beyond), s=24, color="#b8b8b8", marker=marker)
-    axes.scatter(
-        [p.nth for p in kept], [p.value for p in kept], s=42, color="#1f9d55", zorder=3, label="kept"
-    )
+    dots(rest, 14, color="#b8b8b8", label="discarded")
+    dots([replace(p, value=high) for p in points if p.value > high], 24, color="#b8b8b8", marker="^")
+    dots([replace(p, value=low) for p in points if p.value < low], 24, color="#b8b8b8", marker="v")
+    dots(kept, 42, color="#1f9d55", zorder=3, label="kept")
     if bases:
-        where = [p.nth for p in bases], [p.value for p in bases]
-        axes.scatter(*where, s=30, color="#333333", marker="s", zorder=3, label="baseline")
+        dots(bases, 30, color="#333333", marker="s", zorder=3, label="baseline")
     if demoted:
-        where = [p.nth for p in demoted], [p.value for p in demoted]
-        axes.scatter(*where, s=34, facecolors="none", edgecolors="#c26a00", marker="D", label="demoted")
+        dots(demoted, 34, facecolors="none", edgecolors="#c26a00", marker="D", label="demoted")
     if crashes:
-        bottom = axes.get_xaxis_transform()
-        axes.scatter(
-            crashes,
-            [0.02] * len(crashes),
-            s=24,
-            color="#b3261e",
-            marker="x",
-            transform=bottom,
-            label="crashed",
-        )
+        at_edge = [Point(nth, 0.02, kept=False, best=None, label="") for nth in crashes]
+        dots(at_edge, 24, color="#b3261e", marker="x", transform=axes.get_xaxis_transform(), label="crashed")
         # matplotlib leaves out of the range what it places by the axes' height
         axes.update_datalim([(nth, 0.0) for nth in crashes], updatey=False)
     line = [p for p in points if p.best is not None]

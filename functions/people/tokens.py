@@ -70,17 +70,7 @@ class Shown(TokenView):
 @function("token::issue", role="operator", writes=True, keeps_answer=False)
 async def issue(request: Issue, call: Call, tokens: Tokens) -> Shown:
     """Issue a token, shown this once; the first is an operator's, and from then on every call needs one."""
-    return shown(
-        await tokens.issue(
-            name=request.name,
-            role=request.role,
-            kind=request.kind,
-            tags=request.tags,
-            lasts_s=request.lasts_s,
-            uses=request.uses,
-            issued_by=call.caller.name,
-        )
-    )
+    return shown(await tokens.issue(**request.model_dump(exclude={"request_id"}), issued_by=call.caller.name))
 
 
 def shown(issued: Issued) -> Shown:
@@ -226,13 +216,8 @@ class Stores:
 REASON = "the token that registered it was revoked"
 
 
-async def forget_gpus_of(owner: str, until: float, stores: Stores) -> list[str]:
-    """Forget what `owner` registered before `until`; answers the ids. Experiments there are queued again, or end."""
-    mine = [g for g in (await stores.pool.roster())[1] if g.owner == owner and g.registered_at <= until]
-    return [gpu.gpu_id for gpu in mine if await _forget(gpu, stores)]
-
-
 async def _forget(gpu: Gpu, stores: Stores) -> bool:
+    """Forget a GPU; False: it is gone already. An experiment there is queued again, or ends."""
     with suppress(NotFound):  # another process has removed it
         while True:
             found = await stores.pool.deregister(gpu.gpu_id, reason=REASON, owner=gpu.owner)
@@ -277,10 +262,12 @@ async def revoke(request: Revoke, stores: Stores) -> Revoked:
     made = [t for t in await tokens.all() if t.enrolled_with == token.id] if request.descendants else []
     ended = [token, *[await _revoked(t.id, tokens) for t in made]]
     gpus = [
-        gpu_id
+        gpu.gpu_id
         for one in ended
         if one.kind == "access"
-        for gpu_id in await forget_gpus_of(one.name, one.revoked_at or 0.0, stores)
+        for gpu in (await stores.pool.roster())[1]
+        if gpu.owner == one.name and gpu.registered_at <= (one.revoked_at or 0.0)
+        if await _forget(gpu, stores)
     ]
     return Revoked(
         id=token.id,
