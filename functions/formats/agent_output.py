@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+Amount = TypeVar("Amount", int, float)
 LONGEST_LINE = 4 * 1024 * 1024
 """Longest message of an agent, in bytes."""
 
@@ -26,9 +27,7 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             _sum(self.tokens, other.tokens),
-            None
-            if self.cost_usd is None and other.cost_usd is None
-            else (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
+            _sum(self.cost_usd, other.cost_usd),
         )
 
 
@@ -82,5 +81,7 @@ def _amount(value: Any) -> float | None:
     return float(value) if is_number and 0 <= value < 1e15 else None
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None and other is None else (one or 0) + (other or 0)
+def _sum(one: Amount | None, other: Amount | None) -> Amount | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other

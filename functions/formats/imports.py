@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from functions.formats.parsing import parsed
+from functions.formats.parsing import last_name, parsed
 from state.errors import Invalid
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
@@ -41,7 +41,7 @@ def _needed(node: ast.AST) -> list[ast.AST]:
             return [*handlers, *rest, *last]
         case ast.With(items=items) if any(_suppresses(item.context_expr) for item in items):
             return []
-        case ast.If(test=test, orelse=rest) if _name(test) == "TYPE_CHECKING":
+        case ast.If(test=test, orelse=rest) if last_name(test) == "TYPE_CHECKING":
             return [*rest]
     return [*ast.iter_child_nodes(node)]
 
@@ -49,17 +49,10 @@ def _needed(node: ast.AST) -> list[ast.AST]:
 def _forgives(handler: ast.ExceptHandler) -> bool:
     """Whether a handler catches a module that is not there."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(kind is None or _name(kind) in _CAUGHT for kind in kinds)
+    return any(kind is None or last_name(kind) in _CAUGHT for kind in kinds)
 
 
 def _suppresses(expression: ast.expr) -> bool:
-    if not isinstance(expression, ast.Call) or _name(expression.func) != "suppress":
+    if not isinstance(expression, ast.Call) or last_name(expression.func) != "suppress":
         return False
-    return any(_name(kind) in _CAUGHT for kind in expression.args)
-
-
-def _name(expression: ast.expr) -> str:
-    match expression:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+    return any(last_name(kind) in _CAUGHT for kind in expression.args)

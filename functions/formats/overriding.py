@@ -11,6 +11,8 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from functions.formats.parsing import last_name
+
 _LOOKUPS = frozenset({"get", "getenv", "setdefault", "pop", "getattr", "float", "int", "str", "bool"})
 """Functions that hand a default on: `LR = args.get("lr", LR)` computes nothing."""
 _READERS = frozenset(
@@ -103,7 +105,7 @@ class _Search:
                     branches = [branch for branch in ast.walk(node) if isinstance(branch, ast.If | ast.Match)]
                     sometimes = {id(inner) for branch in branches for inner in ast.walk(branch)}
                     for inner in ast.walk(node):
-                        if isinstance(inner, ast.Call) and (called := _name(inner.func)):
+                        if isinstance(inner, ast.Call) and (called := last_name(inner.func)):
                             skipped = names if id(inner) in sometimes else frozenset()
                             calls.setdefault(called, _Place(names, loop=node, call=inner, skipped=skipped))
                 case ast.alias(name="__main__", asname=str() as name):
@@ -189,7 +191,7 @@ class _Search:
             case ast.Attribute(value=held, attr=attribute) if self._is_namespace(held):
                 return attribute in _WRITERS
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        return _name(call.func) not in _READERS and any(self._is_namespace(value) for value in given)
+        return last_name(call.func) not in _READERS and any(self._is_namespace(value) for value in given)
 
     def _is_namespace(self, node: ast.expr) -> bool:
         return _is_namespace(node, self.namespaces)
@@ -197,7 +199,7 @@ class _Search:
 
 def _is_over_settings(loop: ast.stmt) -> bool:
     """Whether a loop reads settings: no training is under way in it."""
-    return any(isinstance(node, ast.expr) and _name(node) in _SETTINGS for node in _of_header(loop))
+    return any(isinstance(node, ast.expr) and last_name(node) in _SETTINGS for node in _of_header(loop))
 
 
 def _always_bound(block: Sequence[ast.stmt]) -> set[str]:
@@ -249,16 +251,8 @@ def _uses(node: ast.AST, name: str, *, inside: bool) -> bool:
         case ast.BinOp() | ast.UnaryOp() | ast.JoinedStr():
             inside = True
         case ast.Call(func=called):
-            inside = inside or _name(called) not in _LOOKUPS
+            inside = inside or last_name(called) not in _LOOKUPS
     return any(_uses(child, name, inside=inside) for child in ast.iter_child_nodes(node))
-
-
-def _name(called: ast.expr) -> str:
-    """The last part of the name of what is called."""
-    match called:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
 
 
 def _bound_by(statement: ast.stmt) -> Iterator[str]:

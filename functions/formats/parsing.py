@@ -59,6 +59,14 @@ def parsed(source: str, longest: int = LONGEST_SCRIPT) -> ast.Module:
         raise Invalid(f"the script does not parse: {type(error).__name__}") from error
 
 
+def last_name(node: ast.AST | None) -> str:
+    """The last part of a name such as `a.b`; empty where it is none."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
 def _tree(text: str) -> ast.Module:
     with _PARSING, warnings.catch_warnings(action="ignore"):  # a stray backslash is the script's own affair
         return ast.parse(text)

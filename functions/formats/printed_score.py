@@ -267,13 +267,6 @@ class _Lines:
         seen.missing.remove(name)
 
 
-def printed_in(text: str, metric: str) -> Printed:
-    """What a whole log says of its metric."""
-    score = PrintedScore(metric)
-    score.feed(text.encode("utf-8", "replace"))
-    return score.result()
-
-
 def nearest(printed: Printed, metric: str, log: str) -> str:
     """The end of the reason of a run without a score: the nearest lines, and the form that is read."""
     if printed.near:

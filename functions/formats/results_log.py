@@ -85,7 +85,6 @@ class LogRow:
     """None for nan, infinity and zero, which logs write for runs without a result."""
     step: float | None
     """One unit in the last printed digit of the value."""
-    memory_gb: float | None
     outcome: LogOutcome
     """The log's verdict as one of our words; never computed from the values."""
     said: str
@@ -427,7 +426,6 @@ def _read_row(header: _Header, line: _Line, log: ResultsLog) -> None:
             commit=commit if SHA.fullmatch(commit) else None,
             value=value,
             step=None if value is None else _step(measured),
-            memory_gb=number_in(header.cell(cells, "memory")),
             outcome=outcome,
             said=said,
             description=header.cell(cells, "description"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from functions.formats.parsing import last_name
 from state.seeds import is_seed
 
 _OPTIONS = frozenset({"add_argument", "option", "Option", "DEFINE_integer"})
@@ -87,12 +88,7 @@ def _is_key(called: ast.expr) -> bool:
 
 def _name(node: ast.expr) -> str:
     """The last part of a name, or the key of an entry."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Subscript(slice=key):
-            return _text(key)
-    return ""
+    return _text(node.slice) if isinstance(node, ast.Subscript) else last_name(node)
 
 
 def _text(node: ast.expr | None) -> str:

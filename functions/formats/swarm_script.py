@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from functions.formats.constants import read_constants, reseeded, settable_constants, trained_source
-from functions.formats.parsing import decoded, parsed
+from functions.formats.parsing import decoded, last_name, parsed
 from functions.swarm.rules.scanning import suggestion
 from state.errors import Invalid
 
@@ -107,11 +107,4 @@ def read_swarm_script(source: bytes) -> SwarmScript:
 def _reports(text: str) -> bool:
     """Whether a function called `report` is called anywhere."""
     calls = (node for node in ast.walk(parsed(text)) if isinstance(node, ast.Call))
-    return any(_name(call.func) == "report" for call in calls)
-
-
-def _name(called: ast.expr) -> str:
-    match called:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+    return any(last_name(call.func) == "report" for call in calls)

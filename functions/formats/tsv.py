@@ -19,6 +19,9 @@ FORMULA = re.compile(r"[\s\"']*[=+@\-\uff1d\uff0b\uff20\uff0d]")
 """Beginning of a text that spreadsheets take for a formula, wide characters included."""
 
 
+ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\n"})
+
+
 def rows(
     experiments: Iterable[ExperimentRecord], *, by_delta: bool = False, for_spreadsheet: bool = False
 ) -> list[str]:
@@ -53,10 +56,4 @@ def row(e: ExperimentRecord, *, by_delta: bool = False, for_spreadsheet: bool = 
 
 def escaped(text: str) -> str:
     """On one line and in one column: backslash, tab and newlines are written as escapes."""
-    return (
-        text.replace("\\", "\\\\")
-        .replace("\t", "\\t")
-        .replace("\r\n", "\\n")
-        .replace("\n", "\\n")
-        .replace("\r", "\\n")
-    )
+    return text.replace("\r\n", "\n").translate(ESCAPES)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.printed_score import Printed, PrintedScore, nearest, printed_in
+from functions.formats.printed_score import Printed, PrintedScore, nearest
+from tests.printing import printed_in
 
 BLOCK = """step 00953 (100.0%) | loss: 2.9
 ---

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from functions.experiments.ending import Complete, Crash
-from functions.formats.printed_score import printed_in
 from functions.kernel.contract import Request
 from functions.kernel.lanes import Source
 from functions.kernel.table import table
 from functions.kernel.validation import validated
+from tests.printing import printed_in
 from workers.attempt.attempted import hand_in
 from workers.attempt.child import EndedRun
 from workers.attempt.job import FailedTraining, RunLease, TrainedRun, TrainingJob
