@@ -334,7 +334,10 @@ class _Run:
             waiting = waiting[:_LONGEST_TICK]
             for line in lines:
                 if (tick := parse_tick(line)) is not None:
-                    answer = await self._take(*tick) if self._printed is None else self._unheard()
+                    if self._printed is None:
+                        answer = await self._take(*tick)
+                    else:  # ticks come from the output: reports are none
+                        answer = "continue" if self.order is None else "stop"
                     with contextlib.suppress(OSError):  # the script has ended, or does not read its answers
                         os.write(answers, f"{answer}\n".encode())
 
@@ -350,10 +353,6 @@ class _Run:
             return "stop"
         self._is_cooperating = False
         return f"extend {order.budget_s!r}" if isinstance(order, Extension) else "continue"
-
-    def _unheard(self) -> str:
-        """The answer to a report if ticks come from the output: then reports are not ticks."""
-        return "continue" if self.order is None else "stop"
 
     async def _take_printed(self) -> None:
         """Pass printed ticks to the watcher. The script hears no answer: it goes on, or is ended."""

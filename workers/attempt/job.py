@@ -81,7 +81,6 @@ class HaltedRun:
     """The run was ended by an order of the lab."""
 
     order: Literal["stop", "lost"]
-    log_tail: str = ""
 
 
 TrainingResult = TrainedRun | FailedTraining | HaltedRun

@@ -26,7 +26,7 @@ def outcome(
     run has none.
     """
     if ended.cause == "lost":
-        return HaltedRun("lost", newest_lines(ended.log))
+        return HaltedRun("lost")
     if (harm := built.harm()) is not None:
         return FailedTraining("evaluator", f"{harm}\n{failure_tail(ended.log)}".rstrip())
     printed = ended.printed.metrics
@@ -49,7 +49,7 @@ def outcome(
             hung=ended.cause == "hung",
         )
     if ended.cause == "stop":
-        return HaltedRun("stop", newest_lines(ended.log))
+        return HaltedRun("stop")
     return _failed(ended, printed, metric)
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from functions.formats.metrics_block import failure_tail, newest_lines, with_remedies
+from functions.formats.metrics_block import failure_tail, with_remedies
 from functions.kernel.process.interpreter import find_interpreter
 from functions.kernel.process.process_identity import birth_name
 from functions.pool.rules.health import MIN_FREE_MB
@@ -109,7 +109,9 @@ class TrainingRunner:
                 except OSError as error:
                     return not_started(error)
                 if isinstance(result, FailedTraining):
-                    remedies = await asyncio.to_thread(self._missed(built).remedies, result.error)
+                    slot, reach, data = self._slot, self._reach_of_run, self._settings.data_dir
+                    missed = FailedRun(built, slot.repo, slot.links, reach, data)
+                    remedies = await asyncio.to_thread(missed.remedies, result.error)
                     kept = await self._keep(result, built)
                     return FailedTraining(kept.kind, with_remedies(kept.error, remedies))
                 return result
@@ -217,7 +219,7 @@ class TrainingRunner:
         check = replace(training, argv=argv, timeout_s=limit_s, metric="", tick_source="report")
         ended = await self._run(check, ScoringWatcher(watcher, "", "the check"), self._pace)
         if ended.cause in ("lost", "stop"):
-            return HaltedRun(ended.cause, newest_lines(ended.log))
+            return HaltedRun(ended.cause)
         if not ended.is_empty:
             return FailedTraining("infra", "a process of the guard's command could not be ended")
         if ended.cause == "exit" and ended.returncode == 0:
@@ -320,23 +322,14 @@ class TrainingRunner:
         one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(one_thread, "1")}
 
-    def _missed(self, built: Checkout) -> FailedRun:
-        slot = self._slot
-        return FailedRun(built, slot.repo, slot.links, self._reach_of_run, self._settings.data_dir)
-
     async def _keep(self, failed: FailedTraining, built: Checkout) -> FailedTraining:
         """Keep the files of a failed attempt and name their folder in the error."""
         place = await asyncio.to_thread(self._slot.kept(self._settings).keep, built.folder)
         if place is None:
             return failed
+        reason, newline, tail = failed.error.partition("\n")
         where = f"its files are kept for a while on {host_name()}: {place}"
-        return FailedTraining(failed.kind, _with_line(failed.error, where))
-
-
-def _with_line(error: str, line: str) -> str:
-    """An error with one more line below its first."""
-    reason, newline, tail = error.partition("\n")
-    return f"{reason}\n{line}{newline}{tail}"
+        return FailedTraining(failed.kind, f"{reason}\n{where}{newline}{tail}")
 
 
 def _told(error: NightjarError) -> str:

@@ -127,10 +127,8 @@ def scored(
     ended: EndedRun, trained: TrainedRun, stage: ScoringFolders, built: Checkout, metric: str
 ) -> TrainingResult:
     """A training's result with the value that the evaluator measured in the place of the one that it printed."""
-    if ended.cause == "lost":
-        return HaltedRun("lost", trained.log_tail)
-    if ended.cause == "stop":
-        return HaltedRun("stop", trained.log_tail)
+    if ended.cause in ("lost", "stop"):
+        return HaltedRun(ended.cause)
     if is_changed(stage, built):
         return FailedTraining(
             "evaluator", f"the trusted files were changed while the experiment was scored\n{trained.log_tail}"

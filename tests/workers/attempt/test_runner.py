@@ -379,7 +379,7 @@ async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) ->
 async def test_a_stop_without_a_result_is_halted(repo: Repository, value: str) -> None:
     result = await train(repo, STOPPED.format(value), Orders(on_tick=lambda *_: "stop"))
 
-    assert result == HaltedRun("stop", f"---\nval_bpb: {value}")
+    assert result == HaltedRun("stop")
 
 
 async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> None:
