@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._report import Bench
-from functions.beliefs.rules.evidence import ARCHIVED, MOST_KEPT, outcome_of, wants_reference
+from functions.beliefs.rules.evidence import ARCHIVED, MOST_KEPT, outcome_of
 from functions.beliefs.rules.learning import BeliefState, after, after_run
 from functions.beliefs.rules.posterior import posterior_of
 from functions.beliefs.rules.strategies import COMPARED, strategy_of
@@ -164,7 +164,12 @@ class ClaimSwarm:
         self.hypothesis = self.known.hypothesis
 
     def wants_reference(self, worker_id: str) -> bool:
-        return wants_reference(worker_id, self.known.waiting, self.known.unused)
+        """Whether its next run should be a reference run, because one of its runs waits for one."""
+        waiting, unused = (
+            sum(run.worker_id == worker_id for run in runs)
+            for runs in (self.known.waiting, self.known.unused)
+        )
+        return waiting > unused
 
 
 # -- the report

@@ -31,7 +31,7 @@ from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
 from functions.swarm.rules.sampling import SAMPLERS
 from functions.swarm.rules.shapes import CANARY_SHARE
-from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
+from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, Hidden, metric_with
 from functions.swarm.rules.trial_proposals import LEAST_GAIN, LEAST_RESULTS, WINDOW
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from state.events import Event
@@ -54,6 +54,10 @@ SERVED = (
 """Functions that follow from events."""
 
 
+HELPS_LITTLE = Hidden(
+    "TOTAL_BATCH_SIZE", "helps, by 0.003", {"dtype": "float_log", "min": 1e4, "max": 1e6}, 2.62e5
+)
+HURTS = Hidden("DEPTH", "hurts", {"dtype": "int", "min": 4, "max": 32}, 12)
 PROPOSED: Final = (HELPS, HELPS_LITTLE, DOES_NOTHING, HURTS)
 BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     HELPS.name: (0.95, 1),

@@ -278,16 +278,6 @@ def pairs(
     return found if is_of_influence(hypothesis) else found + list(_across(alone, unused, hypothesis))
 
 
-def wants_reference(
-    worker_id: str, waiting: Sequence[FinishedRun], references: Sequence[FinishedRun]
-) -> bool:
-    """Whether the worker's next run should be a reference run, because one of its runs waits for one.
-
-    Half of a worker's runs are then reference runs, and every run has a partner of the same worker.
-    """
-    return _of(worker_id, waiting) > _of(worker_id, references)
-
-
 def _across(alone: list[FinishedRun], unused: list[FinishedRun], hypothesis: Hypothesis) -> Iterator[Pair]:
     """Pairs across workers, until at most PATIENCE runs wait."""
     crossed = {
@@ -304,7 +294,3 @@ def _across(alone: list[FinishedRun], unused: list[FinishedRun], hypothesis: Hyp
             crossed |= {run.worker_id, reference.worker_id}
             unused.remove(reference)
             yield run, reference
-
-
-def _of(worker_id: str, runs: Sequence[FinishedRun]) -> int:
-    return sum(run.worker_id == worker_id for run in runs)

@@ -93,12 +93,6 @@ class ProtocolResult:
     effect: float | None = None
     standard_error: float | None = None
     p_value: float | None = None
-    runs: int = 0
-    """Runs with a value, in all cells."""
-    means: Sequence[float | None] = ()
-    """Mean of each cell, in the order of `cells_of`."""
-    early: bool = False
-    """Whether it ended by or_confidence."""
 
 
 def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[ConfigProposal]:
@@ -143,19 +137,14 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> ProtocolResult:
         return ProtocolResult(None, why)
     seen = _seen(test, runs)
     values, gone = [cell.values for cell in seen], [_is_gone(test, cell) for cell in seen]
-    known = ProtocolResult(
-        None, "", runs=sum(map(len, values)), means=[fmean(cell) if cell else None for cell in values]
-    )
     lost = {n for n, cell in enumerate(seen) if gone[n] and not cell.values}
     if lost and not _is_left(test.spec, lost):
-        return replace(
-            known, outcome="loss", reason=f"{len(lost)} of {len(values)} cells crashed in all runs"
-        )
+        return ProtocolResult("loss", f"{len(lost)} of {len(values)} cells crashed in all runs")
     level, wanted = LEVEL / _looks(test), _runs_wanted(test)
     if all(len(cell) >= wanted or gone[n] for n, cell in enumerate(values)):
-        return _judged(test, _measured(test.spec, values, lost), level, known)
+        return _judged(test, _measured(test.spec, values, lost), level)
     lacking = sum(max(0, wanted - len(cell)) for n, cell in enumerate(values) if not gone[n])
-    open_yet = replace(known, reason=f"{lacking} of its runs are missing")
+    open_yet = ProtocolResult(None, f"{lacking} of its runs are missing")
     sure = test.spec.stop_condition.or_confidence
     equal = min(len(cell) for n, cell in enumerate(values) if n not in lost)
     if sure is None or equal < 2:
@@ -163,7 +152,7 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> ProtocolResult:
     effect = _measured(test.spec, [cell[:equal] for cell in values], lost)
     if effect.p_value is None or effect.p_value > (1 - sure) / _looks(test):
         return open_yet
-    return replace(_judged(test, effect, level, known), early=True)
+    return _judged(test, effect, level)
 
 
 def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
@@ -341,7 +330,7 @@ def _jackknifed(cells: Cells, columns: int) -> float | None:
     return sqrt((len(found) - 1) / len(found) * sum((each - fmean(found)) ** 2 for each in found))
 
 
-def _judged(test: RunningTest, effect: MeasuredEffect, level: float, known: ProtocolResult) -> ProtocolResult:
+def _judged(test: RunningTest, effect: MeasuredEffect, level: float) -> ProtocolResult:
     threshold, decision = test.spec.decision_rule.threshold, decision_of(test)
     reaches = effect.size >= threshold * (1 - 1e-9)
     unlikely = effect.p_value is not None and effect.p_value <= level
@@ -354,14 +343,8 @@ def _judged(test: RunningTest, effect: MeasuredEffect, level: float, known: Prot
         shown = "unknown" if effect.p_value is None else f"{effect.p_value:.2g}"
         reason += f"; P value {shown} {'is at most' if unlikely else 'is not below'} {level:.2g}"
     wins = reaches and (decision == "threshold" or unlikely)
-    return replace(
-        known,
-        outcome="win" if wins else "loss",
-        reason=reason,
-        effect=effect.size,
-        standard_error=effect.standard_error,
-        p_value=effect.p_value,
-    )
+    outcome: Literal["win", "loss"] = "win" if wins else "loss"
+    return ProtocolResult(outcome, reason, effect.size, effect.standard_error, effect.p_value)
 
 
 # -- A hypothesis in the validation phase, which one test decides.

@@ -182,11 +182,7 @@ class Hidden:
 
 
 HELPS = Hidden("muon_lr", "helps, by 0.011", {"dtype": "float_log", "min": 1e-4, "max": 1e-1}, 1e-2)
-HELPS_LITTLE = Hidden(
-    "TOTAL_BATCH_SIZE", "helps, by 0.003", {"dtype": "float_log", "min": 1e4, "max": 1e6}, 2.62e5
-)
 DOES_NOTHING = Hidden("head_dim", "does nothing", {"dtype": "int", "min": 16, "max": 256}, 64)
-HURTS = Hidden("DEPTH", "hurts", {"dtype": "int", "min": 4, "max": 32}, 12)
 
 
 def metric_with(

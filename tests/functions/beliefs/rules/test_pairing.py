@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.beliefs.rules.evidence import PATIENCE, Pair, pairs, wants_reference
+from functions.beliefs.rules.evidence import PATIENCE, Pair, pairs
 from functions.beliefs.rules.terms import FinishedRun
 from state.records import Evidence
 from tests.functions.beliefs.rules.sample import REFERENCE, hypothesis, influence, reference, run
@@ -81,9 +81,3 @@ def test_no_run_is_used_twice_and_no_worker_with_both_is_left_over(
     for name in set(mine):
         within = sum(one.worker_id == other.worker_id == name for one, other in found)
         assert within == min(mine.count(name), others.count(name))
-
-
-def test_a_worker_whose_run_waits_for_one_runs_the_reference_config_next() -> None:
-    assert not wants_reference("w1", [], [])
-    assert wants_reference("w1", [run()], [reference(worker_id="w2")])
-    assert not wants_reference("w1", [run()], [reference()])
