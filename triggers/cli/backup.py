@@ -8,28 +8,26 @@ from pathlib import Path
 import click
 from rich.filesize import decimal
 
+from functions.kernel.process.readiness import lab_at
 from state.backup import BackedUp, back_up
-from state.client import Lab
 from state.embedded import serving
 from state.errors import Conflict, Unavailable
 from state.settings import Settings
 from triggers.cli.counting import counting
-from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
+from triggers.cli.options import json_option, with_all_settings
 from triggers.cli.output import print_json
 
 
 @click.command()
-@data_option
-@lab_option
+@with_all_settings
 @click.option("--force", is_flag=True, help="overwrite an existing file")
 @json_option
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file: Path) -> None:
+def command(settings: Settings, force: bool, as_json: bool, file: Path) -> None:
     """Write the lab at one moment to FILE, for `nightjar restore`.
 
     The lab may run: its writers wait for at most 0.6 of NIGHTJAR_REDIS_TIMEOUT_S.
     """
-    settings = all_settings_from(data=data, lab=lab)
     if file.exists() and not force:
         raise Conflict(
             f"{str(file)!r} exists already", hint="name another file, or overwrite it with --force"
@@ -46,9 +44,6 @@ def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file
 
 
 async def _back_up(settings: Settings, url: str, file: Path) -> BackedUp:
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
-    try:
+    async with lab_at(settings, url) as lab:
         with counting("asking the lab", "keys read") as tell:
             return await back_up(lab, file, alive_s=1.5 * settings.heartbeat_s, tell=tell)
-    finally:
-        await lab.close()

@@ -8,18 +8,16 @@ import click
 
 from state.client_settings import user_file
 from state.settings import Settings
-from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
+from triggers.cli.options import json_option, with_all_settings
 from triggers.cli.output import print_json, show
 from triggers.cli.tables import PIPE_WIDTH
 
 
 @click.command()
-@data_option
-@lab_option
+@with_all_settings
 @json_option
-def command(data: str | None, lab: str | None, as_json: bool) -> None:
+def command(settings: Settings, as_json: bool) -> None:
     """Show every setting with its meaning, as lines of a .env file; secrets are redacted."""
-    settings = all_settings_from(data=data, lab=lab)
     shown = settings.model_dump(mode="json")
     shown["data"] = str(settings.data_dir)
     if as_json:

@@ -7,8 +7,8 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ async def _demo(settings: Settings, runs: int, budget: float) -> int:
         logs = settings.data_dir / "logs"
         homes = settings.data_dir / "agents"
         async with agents(http, lab.own_settings, tag, project, homes, logs, runs) as processes:
-            with view.live():
+            with view.bar:
                 while not lab.stop.is_set() and any(p.returncode is None for p in processes):
                     await asyncio.to_thread(view.update)
                     await asyncio.sleep(LOOK_S)
@@ -200,14 +200,8 @@ class DemoView:
         self._http = http
         self._told: set[str] = set()
         self._trusted: dict[str, str | None] = {}
-        self._bar = bar(MofNCompleteColumn(), stays=True)
-        self._task = self._bar.add_task("training", total=runs + 1)  # the baseline
-
-    @contextmanager
-    def live(self) -> Iterator[None]:
-        """Show a progress bar, on a terminal only."""
-        with self._bar:
-            yield
+        self.bar = bar(MofNCompleteColumn(), stays=True)
+        self._task = self.bar.add_task("training", total=runs + 1)  # the baseline
 
     def update(self) -> None:
         """Print the experiments that have finished since the last call; show those that run."""
@@ -218,15 +212,15 @@ class DemoView:
                 self._told.add(e["id"])
                 self.finished += 1
                 digits = digits_of(self._http, self.tag)
-                self._bar.console.print(line(e, page["gains"].get(e["id"]), digits), highlight=False)
+                self.bar.console.print(line(e, page["gains"].get(e["id"]), digits), highlight=False)
             if e["trust"] in VERDICTS and self._trusted.get(e["id"]) == "provisional":
-                self._bar.console.print(f"{e['id']:>9}  {VERDICTS[e['trust']]}", highlight=False)
+                self.bar.console.print(f"{e['id']:>9}  {VERDICTS[e['trust']]}", highlight=False)
             self._trusted[e["id"]] = e["trust"]
         running = [
             f"{e['id']} {e['last_progress'] or 0:.0%}" for e in experiments if e["status"] == "running"
         ]
         described = ", ".join(running) or "thinking"
-        self._bar.update(self._task, completed=self.finished, description=described)
+        self.bar.update(self._task, completed=self.finished, description=described)
 
     def retests_are_open(self) -> bool:
         """Whether a retest still has to run or to be judged."""

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from functions.kernel.invoke import Invoker
-from functions.kernel.process.readiness import until_ready
+from functions.kernel.process.readiness import lab_at, until_ready
 from functions.kernel.table import table
-from state.client import Lab
 from state.embedded import serving
 from state.experiments import Experiments
 from state.pool import Pool
@@ -28,11 +27,8 @@ def called_on(
 
 
 async def _called(settings: Settings, url: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
-    try:
+    async with lab_at(settings, url) as lab:
         await until_ready(lab)
         invoker = Invoker({name: table()[name]}, [Tokens(lab), Pool(lab), Experiments(lab), settings])
         answer = await invoker.call(name, body, invoker.system("direct"))
         return answer.model_dump(mode="json")
-    finally:
-        await lab.close()

@@ -20,6 +20,7 @@ from functions.formats.train_command import SCRIPT
 from functions.kernel.git import NAME_YOURSELF, knows_user
 from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.kernel.process.project import check_repository, no_project, project_around, repository_around
+from functions.kernel.process.readiness import lab_at
 from functions.kernel.process.run_files import UPSTREAM_CACHE, left_behind, linked
 from functions.kernel.process.worker_options import python_option
 from state.archive import archive_of
@@ -81,6 +82,10 @@ def command(settings: Settings, repo: Path | None, python: str | None, as_json: 
     return ERROR if wrong else OK
 
 
+def failed(what: str, problem: NightjarError) -> Finding:
+    return Finding(what, "error", problem.detail, problem.hint or "")
+
+
 def machine(settings: Settings) -> Iterator[Finding]:
     """git, uv, GPUs, disk and port of this machine."""
     for program, needed in (("git", True), ("uv", False)):
@@ -119,7 +124,7 @@ def project(repo: Path | None, python: str | None, *, has_worker: bool) -> Itera
         check_repository(found, None)
         chosen = Interpreter(named(python)) if python else asyncio.run(find_interpreter(found, os.environ))
     except NightjarError as problem:
-        yield Finding("project", "error", problem.detail, problem.hint or "")
+        yield failed("project", problem)
         return
     yield Finding("project", "ok", f"{brief(found / SCRIPT)} is trained with {chosen.path}")
     left = [] if has_worker else left_behind_by(found)
@@ -172,23 +177,19 @@ async def redis(settings: Settings) -> list[Finding]:
         url = redis_url(settings)
         broker_url(settings)
     except NightjarError as problem:
-        if settings.redis_url is None:
-            return [_embedded(settings)]
-        return [Finding("Redis", "error", problem.detail, problem.hint or "")]
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
+        return [_embedded(settings) if settings.redis_url is None else failed("Redis", problem)]
     try:
-        return await _redis_facts(lab)
+        async with lab_at(settings, url) as lab:
+            return await _redis_facts(lab)
     except NightjarError as problem:
-        return [Finding("Redis", "error", problem.detail, problem.hint or "")]
-    finally:
-        await lab.close()
+        return [failed("Redis", problem)]
 
 
 def _embedded(settings: Settings) -> Finding:
     try:
         binary = find_binary(settings)
     except NightjarError as problem:
-        return Finding("Redis", "error", problem.detail, problem.hint or "")
+        return failed("Redis", problem)
     version = ".".join(map(str, binary.version))
     return Finding("Redis", "ok", f"not running; {binary.product} {version} would be started")
 

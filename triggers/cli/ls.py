@@ -31,8 +31,7 @@ def command(
     """
     name = the_tag(http, tag)
     asked = {"tag": name, "limit": limit, "status": status, "category": category}
-    given = {name: told for name, told in asked.items() if told is not None}
-    found = http.ask("POST", "/api/experiment/history", given)
+    found = http.ask("POST", "/api/experiment/history", asked)
     if as_json:
         print_json(found["experiments"])
     else:

@@ -117,9 +117,7 @@ class OneIdea:
         git = self._git
         git.check_settled()
         tag, agent = self._who(asked)
-        brief = self._http.ask(
-            "POST", "/api/report/brief", {"tag": tag, **({"agent": agent} if agent else {})}
-        )
+        brief = self._http.ask("POST", "/api/report/brief", {"tag": tag, "agent": agent})
         base = self._base(tag)
         head = str(git.commit("HEAD"))
         new = git.new_files()

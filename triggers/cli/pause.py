@@ -20,7 +20,7 @@ from triggers.cli.runs import the_tag
 def command(http: LabHttp, tag: str | None, reason: str | None, stop_running: bool, as_json: bool) -> None:
     """Start no more runs of TAG (default: the lab's only tag): what waits keeps its place."""
     name = the_tag(http, tag)
-    body = {"tag": name, "stop_running": stop_running} | ({} if reason is None else {"reason": reason})
+    body = {"tag": name, "stop_running": stop_running, "reason": reason}
     found = http.ask("POST", "/api/tag/pause", body)
     if as_json:
         print_json(found)

@@ -120,16 +120,13 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
         elif e["best_key"] is not None:
             recorded.skipped.append((name, OTHER_KEY, text))
         else:
-            code, kept = _code_in_lab(e), e["status"] == "keep"
+            code = (e["commit_sha"], json.dumps(unseeded(e["config_delta"]), sort_keys=True))
+            kept = e["status"] == "keep"
             recorded.runs.append(RecordedRun(name, text, e["val_bpb"], kept, code, e["p_better"]))
             recorded.runs += [
                 RecordedRun(again, text, value, False, code) for again, value in _retests(http, e)
             ]
     return recorded
-
-
-def _code_in_lab(e: View) -> tuple[str, str]:
-    return (e["commit_sha"], json.dumps(unseeded(e["config_delta"]), sort_keys=True))
 
 
 def _retests(http: LabHttp, e: View) -> list[tuple[str, float]]:

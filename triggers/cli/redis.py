@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from functions.kernel.process.readiness import lab_at
 from state.acl import lab_rules, setuser, worker_rules
-from state.client import Lab
 from state.embedded import redis_url
 from state.settings import Settings
 from triggers.cli.options import json_option, with_all_settings
@@ -53,11 +53,8 @@ def _print_users(lab: str) -> None:
 
 
 async def _send(settings: Settings, words: tuple[str, ...]) -> Any:
-    lab = Lab(settings.lab, redis_url(settings), timeout_s=settings.redis_timeout_s)
-    try:
+    async with lab_at(settings, redis_url(settings)) as lab:
         return await lab.raw(words)
-    finally:
-        await lab.close()
 
 
 def _print(answer: Any) -> None:

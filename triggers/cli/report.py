@@ -31,7 +31,7 @@ def command(http: LabHttp, tag: str | None, output: Path | None, shrinkage: bool
     """Print what TAG (default: the lab's only tag) brought: fit for a pull request."""
     name = the_tag(http, tag)
     plot = output.with_name(f"{output.stem}.png") if output else None
-    asked = {"tag": name} | ({"picture": plot.name} if plot else {})
+    asked = {"tag": name, "picture": plot.name if plot else None}
     night = http.ask("POST", "/api/report/night", asked)
     if output is not None and plot is not None:
         picture = http.ask("GET", f"/api/report/progress.png?tag={name}")

@@ -7,26 +7,24 @@ from pathlib import Path
 
 import click
 
+from functions.kernel.process.readiness import lab_at
 from state.backup import Restored, read_manifest, restore
-from state.client import Lab
 from state.embedded import serving
 from state.settings import Settings
 from triggers.cli.counting import counting
-from triggers.cli.options import all_settings_from, data_option, json_option, lab_option
+from triggers.cli.options import json_option, with_all_settings
 from triggers.cli.output import print_json
 
 
 @click.command()
-@data_option
-@lab_option
+@with_all_settings
 @json_option
 @click.argument("file", type=click.Path(path_type=Path))
-def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> None:
+def command(settings: Settings, as_json: bool, file: Path) -> None:
     """Make a lab from FILE, which `nightjar backup` wrote; no lab of that name may exist.
 
     Experiments that were running are queued again. A restore that was killed can be repeated.
     """
-    settings = all_settings_from(data=data, lab=lab)
     keys = read_manifest(file).keys  # fails before Redis is started
     with serving(settings, make=True) as url:
         done = asyncio.run(_restore(settings, url, file, keys))
@@ -42,9 +40,6 @@ def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> No
 
 
 async def _restore(settings: Settings, url: str, file: Path, keys: int) -> Restored:
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
-    try:
+    async with lab_at(settings, url) as lab:
         with counting("checking the file", "keys written", keys) as tell:
             return await restore(lab, file, tell=tell)
-    finally:
-        await lab.close()

@@ -84,9 +84,15 @@ def issue(
     uses: int | None,
 ) -> None:
     """Issue a token to NAME."""
-    named = {"tags": list(tags) or None, "lasts_s": expires, "uses": uses}
-    body: dict[str, Any] = {"name": name, "role": role, "kind": "enroll" if enroll else "access"}
-    body |= {field: value for field, value in named.items() if value is not None}
+    kind = "enroll" if enroll else "access"
+    body = {
+        "name": name,
+        "role": role,
+        "kind": kind,
+        "tags": [*tags] or None,
+        "lasts_s": expires,
+        "uses": uses,
+    }
     try:
         Issue.model_validate(body)
     except ValidationError as problem:

@@ -8,8 +8,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -132,7 +131,7 @@ def command(
 
 
 async def _run(parts: LabParts, *, quiet: bool) -> int:
-    async with beside() as tasks, LocalLab.started(parts, announce=note) as lab:
+    async with contextlib.AsyncExitStack() as afterwards, LocalLab.started(parts, announce=note) as lab:
         note(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}")
         if OWN:
             note(f"functions of your own: {', '.join(OWN)}")
@@ -149,20 +148,10 @@ async def _run(parts: LabParts, *, quiet: bool) -> int:
             why = no_project(Path.cwd())
             note(f"no worker: {why.detail} -> {why.hint}")
         if not quiet:
-            tasks.append(asyncio.create_task(tell_runs(parts.settings, note)))
+            afterwards.push_async_callback(ended, asyncio.create_task(tell_runs(parts.settings, note)))
         await lab.run()
     note("stopped")
     return 0
-
-
-@asynccontextmanager
-async def beside() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Tasks that are ended after the lab has drained."""
-    tasks: list[asyncio.Task[None]] = []
-    try:
-        yield tasks
-    finally:
-        await ended(*tasks)
 
 
 async def tell_runs(settings: Settings, say: Callable[[str], None]) -> None:

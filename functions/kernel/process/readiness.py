@@ -6,10 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from functions.kernel.process.redaction import hide
-from state.archive import archive_of
+from state.archive import Archive, archive_of
 from state.client import Lab
 from state.embedded import redis_url
 from state.errors import Unavailable
@@ -19,12 +19,17 @@ from state.settings import Settings
 log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[Lab]:
+def connected(settings: Settings) -> AbstractAsyncContextManager[Lab]:
     """The lab's Redis, whether it answers or not."""
     url = redis_url(settings)
     hide(url)
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s, archive=archive_of(settings.archive))
+    return lab_at(settings, url, archive_of(settings.archive))
+
+
+@asynccontextmanager
+async def lab_at(settings: Settings, url: str, archive: Archive | None = None) -> AsyncIterator[Lab]:
+    """The lab in the Redis at this URL, whether it answers or not."""
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s, archive=archive)
     try:
         yield lab
     finally:
