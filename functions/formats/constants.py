@@ -247,9 +247,9 @@ def _value(node: ast.expr, depth: int = 0) -> object:
             return [_value(item, depth + 1) for item in items]
         case ast.Tuple(elts=items):
             return tuple(_value(item, depth + 1) for item in items)
-        case ast.Dict(keys=keys, values=values):
-            pairs = zip(keys, values, strict=True)
-            return {_value(_given(key), depth + 1): _value(value, depth + 1) for key, value in pairs}
+        case ast.Dict(keys=keys, values=values) if None not in keys:  # as in {**other}
+            pairs = zip(filter(None, keys), values, strict=True)
+            return {_value(key, depth + 1): _value(value, depth + 1) for key, value in pairs}
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
             return _SIGNS[type(sign)](_number(operand, depth))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
@@ -259,12 +259,6 @@ def _value(node: ast.expr, depth: int = 0) -> object:
             if isinstance(result, int | float):
                 return result
     raise _NotLiteral
-
-
-def _given(key: ast.expr | None) -> ast.expr:
-    if key is None:  # {**other}
-        raise _NotLiteral
-    return key
 
 
 def _number(node: ast.expr, depth: int) -> int | float:

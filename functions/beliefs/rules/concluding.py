@@ -122,16 +122,8 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, St
         reference=_reference_text(run, facts),
         populations=populations,
         reprieved=_new_survivors(facts, beliefs.values()),
-        believed={
-            name: _news(b.hypothesis, before[name])
-            for name, b in beliefs.items()
-            if b.hypothesis.status != before[name].status
-        },
-        settled={
-            name: _news(b.hypothesis, before[name])
-            for name, b in beliefs.items()
-            if b.hypothesis.settled != before[name].settled
-        },
+        believed={n: _news(h, before[n]) for n, (h, _) in changed.items() if h.status != before[n].status},
+        settled={n: _news(h, before[n]) for n, (h, _) in changed.items() if h.settled != before[n].settled},
     )
 
 

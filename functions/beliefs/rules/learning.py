@@ -34,6 +34,8 @@ SPRINT = 12
 """Results of a decision sprint."""
 SPRINT_EVERY = 30
 """Least number of results from the beginning of one sprint to the next."""
+COUNTS = {"effect": "effects", "contrast": "contrasts", "outside": "outside"}
+"""The moments of a hypothesis, with the fields of their counts."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class EffectSizes(BaseModel):
 
 def effect(hypothesis: Hypothesis) -> EffectSizes:
     """The effect sizes of a hypothesis. P says how often its runs win, the effect how much."""
-    inside, contrasts, outside = _effects(hypothesis), _contrasts(hypothesis), _outside(hypothesis)
+    inside, contrasts, outside = (_moments(hypothesis, name) for name in COUNTS)
     both = inside.n and outside.n
     return EffectSizes(
         effect_mu=inside.mean if inside.n else None,
@@ -138,9 +140,9 @@ def after(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis:
         "sprint_left": max(hypothesis.sprint_left - 1, 0),
     }
     if said.delta is not None:
-        changes |= _kept("effect", "effects", _effects(hypothesis).with_(said.delta))
+        changes |= _with_value(hypothesis, "effect", said.delta)
     if said.contrast is not None:
-        changes |= _kept("contrast", "contrasts", _contrasts(hypothesis).with_(said.contrast))
+        changes |= _with_value(hypothesis, "contrast", said.contrast)
     if said.outcome is not None:
         changes |= _counted(hypothesis, said, said.outcome)
     moved = hypothesis.model_copy(update=changes)
@@ -168,7 +170,7 @@ def may_be_irrelevant(hypothesis: Hypothesis) -> bool:
 
 def after_outside(hypothesis: Hypothesis, delta: float) -> Hypothesis:
     """A hypothesis after a run that was no evidence because it did not honour the constraint."""
-    return hypothesis.model_copy(update=_kept("outside", "outside", _outside(hypothesis).with_(delta)))
+    return hypothesis.model_copy(update=_with_value(hypothesis, "outside", delta))
 
 
 def _counted(hypothesis: Hypothesis, said: Evidence, outcome: float) -> dict[str, Any]:
@@ -231,18 +233,12 @@ def _settled(moved: Hypothesis, verdict: Verdict | None, now: float) -> Hypothes
     return moved.model_copy(update={"settled": verdict, "settled_at": now})
 
 
-def _effects(hypothesis: Hypothesis) -> Moments:
-    return Moments(hypothesis.effects, hypothesis.effect_mu, hypothesis.effect_m2)
+def _moments(hypothesis: Hypothesis, name: str) -> Moments:
+    """The moments that a hypothesis keeps under this name."""
+    return Moments(*(getattr(hypothesis, field) for field in (COUNTS[name], f"{name}_mu", f"{name}_m2")))
 
 
-def _contrasts(hypothesis: Hypothesis) -> Moments:
-    return Moments(hypothesis.contrasts, hypothesis.contrast_mu, hypothesis.contrast_m2)
-
-
-def _outside(hypothesis: Hypothesis) -> Moments:
-    return Moments(hypothesis.outside, hypothesis.outside_mu, hypothesis.outside_m2)
-
-
-def _kept(name: str, count: str, moments: Moments) -> dict[str, Any]:
-    """Moments as fields of a hypothesis."""
-    return {count: moments.n, f"{name}_mu": moments.mean, f"{name}_m2": moments.squares}
+def _with_value(hypothesis: Hypothesis, name: str, value: float) -> dict[str, Any]:
+    """The fields of those moments after one more value."""
+    found = _moments(hypothesis, name).with_(value)
+    return {COUNTS[name]: found.n, f"{name}_mu": found.mean, f"{name}_m2": found.squares}
