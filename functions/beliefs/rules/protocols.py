@@ -81,18 +81,18 @@ class MeasuredEffect:
     standard_error: float | None
     p_value: float | None
     """Two-sided P value of no effect, corrected for the number of comparisons; None: no cell has two runs."""
-    meaning: str
-    """Meaning of the size, in words."""
 
 
 @dataclass(frozen=True)
 class ProtocolResult:
     outcome: Literal["win", "loss"] | None
     """None: it is not complete."""
-    reason: str
     effect: float | None = None
     standard_error: float | None = None
     p_value: float | None = None
+
+
+OPEN: Final = ProtocolResult(None)
 
 
 def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[ConfigProposal]:
@@ -100,11 +100,9 @@ def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[ConfigProp
 
     Each config has the values of its cell, then those fixed by the spec and the constraint, and else the reference
     values. Runs that wait or run are not proposed again. A cell with three crashes for each needed run is given up.
-    No runs are missing while the test is `blocked`.
+    No runs are missing while the test is blocked.
     """
-    if verdict(test, runs).outcome is not None:
-        return []
-    if blocked(test.spec, test.dimensions):
+    if is_blocked(test.spec, test.dimensions) or verdict(test, runs).outcome is not None:
         return []
     priority = CELL_PRIORITY if isinstance(test.spec, InteractionGrid) else ARM_PRIORITY
     cells, seen = cells_of(test.spec), _seen(test, runs)
@@ -133,35 +131,30 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> ProtocolResult:
 
     Arms that crashed too often are left out. The test is lost if too few are left for a comparison.
     """
-    if why := blocked(test.spec, test.dimensions):
-        return ProtocolResult(None, why)
+    if is_blocked(test.spec, test.dimensions):
+        return OPEN
     seen = _seen(test, runs)
     values, gone = [cell.values for cell in seen], [_is_gone(test, cell) for cell in seen]
     lost = {n for n, cell in enumerate(seen) if gone[n] and not cell.values}
     if lost and not _is_left(test.spec, lost):
-        return ProtocolResult("loss", f"{len(lost)} of {len(values)} cells crashed in all runs")
+        return ProtocolResult("loss")
     level, wanted = LEVEL / _looks(test), _runs_wanted(test)
     if all(len(cell) >= wanted or gone[n] for n, cell in enumerate(values)):
         return _judged(test, _measured(test.spec, values, lost), level)
-    lacking = sum(max(0, wanted - len(cell)) for n, cell in enumerate(values) if not gone[n])
-    open_yet = ProtocolResult(None, f"{lacking} of its runs are missing")
     sure = test.spec.stop_condition.or_confidence
     equal = min(len(cell) for n, cell in enumerate(values) if n not in lost)
     if sure is None or equal < 2:
-        return open_yet
+        return OPEN
     effect = _measured(test.spec, [cell[:equal] for cell in values], lost)
     if effect.p_value is None or effect.p_value > (1 - sure) / _looks(test):
-        return open_yet
+        return OPEN
     return _judged(test, effect, level)
 
 
-def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
-    """The reason why a cell cannot be run now, such as a frozen dimension; None: all can be run."""
-    for cell in cells_of(spec):
-        shape = Shape("validate", constraint={**spec.fixed, **cell})
-        if problem := next(contradictions(dimensions, shape), None):
-            return f"its cells cannot be run: {problem}"
-    return None
+def is_blocked(spec: Spec, dimensions: Sequence[Dimension]) -> bool:
+    """Whether a cell cannot be run now, for example because a dimension is frozen."""
+    shapes = (Shape("validate", constraint={**spec.fixed, **cell}) for cell in cells_of(spec))
+    return any(problem for shape in shapes for problem in contradictions(dimensions, shape))
 
 
 def decision_of(test: RunningTest) -> Decision:
@@ -263,7 +256,6 @@ def _range_of_arms(cells: Cells) -> MeasuredEffect:
         contrasts[0].effect,
         contrasts[0].standard_error,
         holm(known)[0] if known else None,
-        "worst arm's mean less the best one's",
     )
 
 
@@ -278,7 +270,6 @@ def _interaction(cells: Cells, columns: int) -> MeasuredEffect:
         fmean(map(abs, left)),
         contrast(cells, weights, spread).standard_error,
         interaction_p(cells, columns, spread),
-        "mean size of the residuals of an additive table",
     )
 
 
@@ -289,12 +280,7 @@ def _difference_of_sides(spec: ThresholdTest, cells: Cells, lost: Set[int]) -> M
     weights = [-1 / len(better) if n in better else 1 / (len(kept) - len(better)) for n in kept]
     used = [cells[n] for n in kept]
     found = contrast(used, weights, pooled_variance(used))
-    return MeasuredEffect(
-        found.effect,
-        found.standard_error,
-        found.p_value,
-        f"mean of the other side less that {spec.better} {spec.cut:g}",
-    )
+    return MeasuredEffect(found.effect, found.standard_error, found.p_value)
 
 
 def _is_above(spec: ThresholdTest, nth: int) -> bool:
@@ -305,12 +291,7 @@ def _is_above(spec: ThresholdTest, nth: int) -> bool:
 def _agreement(cells: Cells, columns: int) -> MeasuredEffect:
     """Kendall's W of the rankings of each context's arms."""
     found = _rankings(cells, columns)
-    return MeasuredEffect(
-        concordance(found),
-        _jackknifed(cells, columns),
-        concordance_p(found),
-        "agreement of the rankings, Kendall's W",
-    )
+    return MeasuredEffect(concordance(found), _jackknifed(cells, columns), concordance_p(found))
 
 
 def _rankings(cells: Cells, columns: int) -> list[list[float]]:
@@ -334,17 +315,9 @@ def _judged(test: RunningTest, effect: MeasuredEffect, level: float) -> Protocol
     threshold, decision = test.spec.decision_rule.threshold, decision_of(test)
     reaches = effect.size >= threshold * (1 - 1e-9)
     unlikely = effect.p_value is not None and effect.p_value <= level
-    error = "unknown" if effect.standard_error is None else f"{effect.standard_error:.4g}"
-    reason = (
-        f"{effect.meaning}: {effect.size:.4g} (standard error {error})"
-        f" {'reaches' if reaches else 'stays below'} {threshold:.4g}"
-    )
-    if decision == "significant":
-        shown = "unknown" if effect.p_value is None else f"{effect.p_value:.2g}"
-        reason += f"; P value {shown} {'is at most' if unlikely else 'is not below'} {level:.2g}"
     wins = reaches and (decision == "threshold" or unlikely)
     outcome: Literal["win", "loss"] = "win" if wins else "loss"
-    return ProtocolResult(outcome, reason, effect.size, effect.standard_error, effect.p_value)
+    return ProtocolResult(outcome, effect.size, effect.standard_error, effect.p_value)
 
 
 # -- A hypothesis in the validation phase, which one test decides.

@@ -8,7 +8,7 @@ from functions.beliefs.rules.allocation import MOONSHOT, has_converged, steadied
 from functions.beliefs.rules.evidence import ARCHIVED, about
 from functions.beliefs.rules.learning import DECIDED, ENOUGH_RUNS
 from functions.beliefs.rules.posterior import posterior
-from functions.beliefs.rules.protocols import blocked, is_test, spec_now
+from functions.beliefs.rules.protocols import is_blocked, is_test, spec_now
 from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, REFERENCED, shape_of, strategy_of
 from functions.beliefs.rules.terms import is_of_influence
 from functions.swarm.rules.populations import Population, population_id
@@ -74,7 +74,7 @@ def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
         return False
     if is_test(h):
         spec = spec_now(h.test_spec, dimensions)
-        return spec is not None and blocked(spec, dimensions) is None
+        return spec is not None and not is_blocked(spec, dimensions)
     can_vary = any(not there[name].frozen for name in names)
     return can_vary and not any(
         contradictions(dimensions, Shape("investigate", constraint=h.config_constraint))

@@ -161,7 +161,6 @@ def test_an_effect_of_the_threshold_wins_and_a_smaller_one_loses() -> None:
 
     assert (won.outcome, lost.outcome) == ("win", "loss")
     assert [won.effect, lost.effect] == pytest.approx([0.01, 0.009])
-    assert "reaches 0.01" in won.reason
 
 
 def test_the_standard_error_is_that_of_two_arms() -> None:
@@ -218,7 +217,6 @@ def test_an_arm_that_always_crashes_is_left_out_and_a_cell_loses_the_test() -> N
     assert kept.outcome == "win"
     assert kept.effect == pytest.approx(0.02)
     assert (alone.outcome, cell.outcome) == ("loss", "loss")
-    assert "1 of 4 cells crashed" in cell.reason
 
 
 @given(st.lists(st.lists(st.floats(-1e300, 1e300), min_size=3, max_size=4), min_size=3, max_size=3))
