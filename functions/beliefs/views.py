@@ -8,7 +8,7 @@ from typing import Any
 
 from functions.beliefs.rules.chronicle import Chapter
 from functions.beliefs.rules.learning import EffectSizes, effect
-from functions.beliefs.rules.posterior import Posterior, posterior_of
+from functions.beliefs.rules.posterior import Posterior, posterior
 from functions.formats.markdown import code, table, text_of
 from functions.kernel.contract import Response
 from functions.search.rules.suggestions import short
@@ -46,7 +46,7 @@ def hypothesis_view(h: Hypothesis) -> HypothesisView:
     return view_of(
         HypothesisView,
         h,
-        **vars(posterior_of(h.alpha, h.beta)),
+        **vars(posterior(h)),
         **vars(effect(h)),
         type=h.kind,
         created_at=stamp(h.created_at),
@@ -69,7 +69,7 @@ def belief_of(h: Hypothesis) -> Belief:
         hypothesis_id=h.hypothesis_id,
         statement=short(h.statement, 200),
         status=h.settled or h.status,
-        posterior_mean=round(posterior_of(h.alpha, h.beta).posterior_mean, 3),
+        posterior_mean=round(posterior(h).posterior_mean, 3),
         n_experiments=h.n_experiments,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from functions.beliefs.rules.evidence import is_outside, outcome_of, pairs, part_of
-from functions.beliefs.rules.posterior import ENOUGH_E_VALUE, Posterior, e_values, posterior_of
+from functions.beliefs.rules.posterior import ENOUGH_E_VALUE, Posterior, e_values, posterior, posterior_of
 from functions.beliefs.rules.terms import BeliefTerms, FinishedRun, is_of_influence
 from functions.beliefs.rules.whole_range import Blocks, e_values_of, is_irrelevant, lacking, with_run
 from state.records import Evidence, Hypothesis
@@ -188,7 +188,7 @@ def _counted(hypothesis: Hypothesis, said: Evidence, outcome: float) -> dict[str
 
 def _judged(moved: Hypothesis) -> Hypothesis:
     """With its status, and with a penalty and a sprint after indecision."""
-    believed = posterior_of(moved.alpha, moved.beta)
+    believed = posterior(moved)
     changes: dict[str, Any] = {"status": _status(moved, believed)}
     low, high = UNCERTAIN
     streak = moved.uncertain_streak + 1 if low <= believed.posterior_mean <= high else 0
