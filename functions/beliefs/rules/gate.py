@@ -313,8 +313,7 @@ def gated(
     detail = "it has workers from the next allocation"
     if not is_test(made) and not about(made):
         detail = "it is about no dimension, so only experiments of agents that name it bear on it"
-    alike = nearest.similarity if nearest else None
-    return Gated(_answer("schema_valid_and_novel", detail, similarity=alike), made)
+    return Gated(_answer("schema_valid_and_novel", detail, similarity=nearest[0] if nearest else None), made)
 
 
 def _declared(proposal: Mapping[str, Any]) -> DeclaredHypothesis | GateAnswer:
@@ -332,26 +331,16 @@ def _declared(proposal: Mapping[str, Any]) -> DeclaredHypothesis | GateAnswer:
         return _answer("schema_invalid", *explained(problem))
 
 
-@dataclass(frozen=True)
-class _Nearest:
-    hypothesis_id: str
-    statement: str
-    similarity: float
-
-
 def _nearest(
     declared: DeclaredHypothesis, dimensions: Sequence[Dimension], known: Sequence[Hypothesis]
-) -> _Nearest | None:
+) -> tuple[float, Hypothesis] | None:
+    """The hypothesis that is most like a proposal, behind its similarity."""
     mine, names = _claim(declared, dimensions), names_of(dimensions)
     found = [
-        _Nearest(
-            h.hypothesis_id,
-            h.statement,
-            similarity(mine, ComparedClaim(h.statement, h.config_constraint, h.test_spec), names),
-        )
+        (similarity(mine, ComparedClaim(h.statement, h.config_constraint, h.test_spec), names), h)
         for h in known
     ]
-    return max(found, key=lambda each: each.similarity, default=None)
+    return max(found, key=lambda each: each[0], default=None)
 
 
 def _claim(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> ComparedClaim:
@@ -365,7 +354,7 @@ def _claim(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> Com
 
 
 def _duplicate(
-    declared: DeclaredHypothesis, known: Sequence[Hypothesis], nearest: _Nearest | None
+    declared: DeclaredHypothesis, known: Sequence[Hypothesis], nearest: tuple[float, Hypothesis] | None
 ) -> GateAnswer | None:
     statement = normalised_statement(declared.statement)
     for h in known:
@@ -376,13 +365,14 @@ def _duplicate(
                 "look at what is known of it, or claim something else",
                 *(h.hypothesis_id, 1.0),
             )
-    if nearest is None or nearest.similarity < THRESHOLD:
+    if nearest is None or nearest[0] < THRESHOLD:
         return None
+    alike, other = nearest
     return _answer(
         "duplicate_semantic",
-        f"statement: {nearest.hypothesis_id} says the same: {nearest.statement}",
+        f"statement: {other.hypothesis_id} says the same: {other.statement}",
         "claim something else, or say what is different: a dimension, a number, a direction",
-        *(nearest.hypothesis_id, nearest.similarity),
+        *(other.hypothesis_id, alike),
     )
 
 
