@@ -151,18 +151,17 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no type
     """Gives tests that share something to one worker, all others one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SDKS):
-            return SDKS
-        return nodeid.partition("::")[0] if shares(nodeid) else nodeid
+        folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
+        return folder or (nodeid.partition("::")[0] if shares(nodeid) else nodeid)
 
 
-SDKS = "tests/workers/author/"
-"""Its tests are for one worker: imports of the language models' SDKs take five seconds of it."""
+TOGETHER = ("tests/page/", "tests/workers/author/")
+"""The tests of each folder are for one worker: they share a browser and a lab, or imports of five seconds."""
 
 
 def shares(nodeid: str) -> bool:
-    """Whether a test shares with others what is not to be made by each worker: a fixture of its file, or imports."""
-    return nodeid.startswith(SDKS) or _has_module_fixture(nodeid.partition("::")[0])
+    """Whether a test shares with others what is not to be made by each worker: a fixture of its file or folder."""
+    return nodeid.startswith(TOGETHER) or _has_module_fixture(nodeid.partition("::")[0])
 
 
 @cache

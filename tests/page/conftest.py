@@ -1,4 +1,4 @@
-"""A lab and a tab of a browser that all tests of the page share: to load the page anew costs a second of CPU."""
+"""A browser, a lab and a tab that all tests of the page share: to load the page anew costs a second of CPU."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.browser import Browser
-from tests.journeys.conftest import chromium, pytest_runtest_makereport
+from tests.browser import Browser, browsing, chromedriver, is_demanded, missing
+from tests.journeys.conftest import pytest_runtest_makereport
 from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import Page
 
-__all__ = ["chromium", "pytest_runtest_makereport"]
+__all__ = ["pytest_runtest_makereport"]
 
 _tags = (f"page{nth}" for nth in itertools.count())
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests: it takes seconds to start."""
+    if (absent := missing()) and not is_demanded():
+        pytest.skip(f"not installed: {', '.join(absent)} (Debian: apt-get install chromium chromium-driver)")
+    assert not absent, absent
+    folder = tmp_path_factory.mktemp("chromium")
+    with chromedriver(folder / "log") as driver, browsing(driver, folder / "profile") as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
