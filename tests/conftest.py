@@ -81,7 +81,11 @@ def trusting_others() -> Iterator[None]:
         yield
 
 
-SUPERVISING = ("tests/functions/kernel/test_supervision.py", "tests/triggers/test_lab.py", "tests/workers/")
+SUPERVISING = (
+    *("tests/examples/", "tests/functions/kernel/test_supervision.py", "tests/triggers/test_lab.py"),
+    "tests/workers/",
+)
+"""Tests that start processes. uvloop forks for that: in a process of 600 MB, as ours is, it takes 40 ms of CPU."""
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

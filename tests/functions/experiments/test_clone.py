@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
+from functions.kernel.clone import lines_between
+from functions.kernel.off_loop import Children
 from functions.kernel.process.lifecycle import opened
 from state.settings import Settings
 from tests.conftest import http_client
@@ -202,3 +206,19 @@ async def test_constants_of_a_script_that_does_not_parse_are_left_to_the_worker(
     commit = repo.commit({"train.py": "match = DEPTH :=\n"})
 
     await told(client, "/api/experiment/submit", **idea(commit_sha=commit, config_delta={"DEPTH": 3}))
+
+
+async def test_a_git_that_does_not_answer_is_ended(
+    tmp_path: Path, repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("functions.kernel.clone._CHAIN_S", 0.5)
+
+    before = psutil.Process().children()
+
+    assert await lines_between(repo.path, Children(), repo.base, []) is None
+
+    assert psutil.Process().children() == before
