@@ -122,11 +122,12 @@ async def meddled(lab: Lab, command: str, key: str, words: Sequence[str], expect
 
 
 def each_guard(guards: Sequence[Any]) -> list[tuple[str, int, Sequence[str], Any]]:
-    """The guards of a change, those of several fields one by one."""
+    """The guards of a change; of one with several fields the first and the last."""
     found: list[tuple[str, int, Sequence[str], Any]] = []
     for command, key, words, expected in guards:
         if command == "HMGET":
-            found += [(command, key, [word], [value]) for word, value in zip(words, expected, strict=True)]
+            fields = dict(zip(words, expected, strict=True))
+            found += [(command, key, [word], [fields[word]]) for word in {words[0], words[-1]}]
         else:
             found.append((command, key, words, expected))
     return found
