@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
 HELPS, NOTHING = "WARMUP", "LABEL_SMOOTHING"
 PACE = 5
-"""Results after which the search waits for the events process."""
+"""Results after which the search waits for the events process, and the author proposes again."""
 TRIALS = ["dimension.adopted", "dimension.promoted", "dimension.reverted"]
 MOST_RESULTS = 3 * JUDGED_BY
 """Until the search has stalled twice, and both trials are over."""
@@ -53,6 +53,13 @@ class Searching:
         joins = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
         lab.http.post("/register", json=joins).raise_for_status()
 
+    def go_on(self) -> None:
+        """Some runs, and all that follows of them; then both dimensions are proposed."""
+        for _ in range(PACE):
+            self.run()
+        self.lab.until_followed()
+        self.propose()
+
     def run(self) -> None:
         """One run; those that vary what helps are better than all before."""
         given = self.lab.http.get("/next_config/w1").raise_for_status().json()
@@ -61,8 +68,6 @@ class Searching:
         sent = {"worker_id": "w1", "exp_id": given["run_id"], "val_bpb": value, "duration_seconds": 1.0}
         self.lab.http.post("/result", json=sent).raise_for_status()
         self.results += "." not in given["run_id"]  # no retest
-        if self.results % PACE == 0:
-            self.lab.until_followed()
 
     def propose(self) -> None:
         for name in (HELPS, NOTHING):
@@ -93,8 +98,7 @@ def test_what_helps_is_promoted_and_what_does_not_is_removed_although_the_events
     kills = {name: [0, JUDGED_AFTER - PACE] for name in (HELPS, NOTHING)}
     while not search.is_over():
         assert search.results < MOST_RESULTS
-        search.run()
-        search.propose()
+        search.go_on()
         for name, each in search.states().items():
             is_tried = each["state"] == "on_trial" and kills[name]
             if is_tried and search.results - each["adopted_results"] >= kills[name][0]:
