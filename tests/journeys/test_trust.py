@@ -1,9 +1,8 @@
-"""Luck and true gains on the real small language model: kept at once, borne out or not by a second run."""
+"""Luck and true gains of the example agent: kept at once, borne out or not by a second run."""
 
 from __future__ import annotations
 
 import random
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,24 +20,26 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
 
-PLANTED = """
-GAIN = 0.0  # planted: what the change is truly worth, on every seed
-LUCK = 0.0  # planted: what it seems to be worth on the script's own seed alone
-NOISE = {1337: 0.0, 104729: 1.0, 209458: -1.0}  # planted: of every script on a seed
+SCRIPT = """
+import time
+from nightjar_report import report
+
+SEED = 1337
+GAIN = 0.0  # what the change is truly worth, on every seed
+LUCK = 0.0  # what it seems to be worth on the script's own seed alone
+NOISE = {1337: 0.0, 104729: 1.0, 209458: -1.0}  # of every script on a seed
+
+value = 5.0 - GAIN + NOISE[SEED] + (-LUCK if SEED == 1337 else LUCK)
+report(value, 0.5)
+time.sleep(1.0)  # so long there is a child to be killed
+print(f"---\\nval_bpb: {value:.6f}\\ntraining_seconds: 1.0")
 """
-MEASURED = "val_bpb - GAIN + NOISE[SEED] + (-LUCK if SEED == 1337 else LUCK)"
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[RunningLab]:
     with running_lab(tmp_path / "lab", FAST) as found:
-        for name in ("train.py", "prepare.py", "corpus.txt", "README.md"):
-            if (EXAMPLES / "tinylm" / name).exists():
-                shutil.copy(EXAMPLES / "tinylm" / name, found.repo)
-        script = (found.repo / "train.py").read_text()
-        assert "{val_bpb:.6f}" in script
-        script = script.replace("SEED = 1337\n", "SEED = 1337\n" + PLANTED, 1)
-        found.base = found.commit({"train.py": script.replace("{val_bpb:.6f}", f"{{{MEASURED}:.6f}}", 1)})
+        found.base = found.commit({"train.py": SCRIPT})
         found.start()
         yield found
 
