@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +37,8 @@ def worker(lab: RunningLab, worker_id: str, *more: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """An open lab."""
-    with open_lab(tmp_path_factory.mktemp("open")) as found:
-        yield found
-
-
-@contextmanager
-def open_lab(folder: Path) -> Iterator[RunningLab]:
     """A lab without tokens, whose swarm has seen one worker."""
-    with running_lab(folder) as found:
+    with running_lab(tmp_path_factory.mktemp("open")) as found:
         found.start()
         open_swarm(found)
         worker(found, "first", "--runs", "1", "--slope", "0.01")
@@ -119,13 +111,6 @@ def a_good_and_a_bad_worker(lab: RunningLab, slope: float, *more: str) -> None:
     after = lab.http.get("/runs/stats").json()
     assert (after["extended"] - before["extended"], after["killed"] - before["killed"]) == (2, 2)
     assert lab.http.post("/api/lab/audit", json={}).json()["violations"] == []
-
-
-def test_a_published_worker_is_stopped_and_given_more_time(tmp_path: Path) -> None:
-    with open_lab(tmp_path / "ranked") as lab:
-        set_policy(lab, RANKED)
-
-        a_good_and_a_bad_worker(lab, 0.2)
 
 
 def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token(
