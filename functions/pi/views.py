@@ -8,9 +8,8 @@ from typing import Any
 from functions.beliefs.rules.posterior import posterior
 from functions.beliefs.rules.theory import edges_of
 from functions.formats.authored import ProgramUpdate
-from functions.formats.program_document import Reader, charter
 from functions.formats.markdown import code, table, text_of
-from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, charter_of, cleaned
+from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, Reader, charter, charter_of, cleaned
 from functions.pi.rules.findings import Findings, Region
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.scanning import untouched
