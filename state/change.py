@@ -176,7 +176,7 @@ def _whole(reply: dict[str, str]) -> list[list[Any]]:
 
 def get(key: str) -> Read[str | None]:
     """A string."""
-    return Read(("GET", key), lambda reply: reply, lambda reply: [["GET", [], _or_false(reply)]])
+    return Read(("GET", key), None, lambda reply: [["GET", [], _or_false(reply)]])
 
 
 def zscore(key: str, member: str) -> Read[float | None]:
@@ -212,7 +212,7 @@ def clock() -> Read[float]:
 
 def loosely(*command: Arg) -> Read[Any]:
     """What no guard can watch: a page, a range, a rank. Choose of it, and read what was chosen."""
-    return Read(command, lambda reply: reply, None)
+    return Read(command, None, None)
 
 
 Asked = Read[Any] | Sequence[Arg]

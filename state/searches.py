@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from state import reads
 from state.change import Change, Read, clock, hgetall, loosely
@@ -44,11 +45,14 @@ class Searches(Store):
             NotFound: no such tag, or no such selection. Invalid: the selection is another tag's.
         """
         lab, keys = self._lab, self._keys
-        selected = loosely("HGETALL", keys.selection(selection_id or "none")).to(Selection.found)
-        roots = reads.members(
-            lab, keys("traces", tag), keys.trace(""), limit=BESIDE_READ, newest=True, fields=("root",)
-        )
-        recent = reads.rows(lab, Sketch, keys("finished", tag), limit=RECENT_READ, newest=True)
+        ground: dict[str, Read[Any] | None] = {"chosen": None}
+        if selection_id:
+            ground["chosen"] = loosely("HGETALL", keys.selection(selection_id)).to(Selection.found)
+            ground["roots"] = reads.members(
+                lab, keys("traces", tag), keys.trace(""), limit=BESIDE_READ, newest=True, fields=("root",)
+            )
+        else:
+            ground["recent"] = reads.rows(lab, Sketch, keys("finished", tag), limit=RECENT_READ, newest=True)
 
         async def decide(change: Change) -> SearchFacts:
             found = await change.read(
@@ -61,12 +65,10 @@ class Searches(Store):
                     "categories": reads.categories(keys, tag),
                     "crashes_in_a_row": reads.crashes_in_a_row(keys, tag),
                     "noise": reads.main_noise(lab, tag),
-                    "chosen": selected if selection_id else None,
-                    "roots": roots if selection_id else None,
-                    "recent": None if selection_id else recent,
+                    **ground,
                 }
             )
-            now, branches, recent_ones = (found.pop(name) for name in ("now", "roots", "recent"))
+            now, branches, recent = (found.pop(name, ()) for name in ("now", "roots", "recent"))
             best, chosen = found["best"], found["chosen"]
             of_tag, policy, strategy = found["tag"], found["policy"], found["strategy"]
             if selection_id and chosen is None:
@@ -115,7 +117,7 @@ class Searches(Store):
                 combined=[*(more["combinations"] or ()), *(more["newest"] or ())],
                 base=more["base"],
                 near=more["near"] or (),
-                recent=(recent_ones or [])[::-1],
+                recent=recent[::-1],
                 ancestors=reads.ancestry(more["ancestors"][0]) if chosen else {},
                 merging=sketches(merging),
                 beside=None if beside is None else sketches(beside),

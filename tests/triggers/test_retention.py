@@ -282,7 +282,13 @@ async def test_what_is_no_event_id_is_refused(client: httpx.AsyncClient) -> None
 async def test_dead_letters_are_discarded_together(client: httpx.AsyncClient, process: Process) -> None:
     for binding in ("a::b", "a::b", "c::d"):
         event = json.dumps({"type": "gpu.idle"})
-        fields = {"binding": binding, "error": "e", "deliveries": "8", "time": "", "event": event}
+        fields = {
+            "binding": binding,
+            "error": "e",
+            "deliveries": "8",
+            "time": "2026-01-01T00:00:00Z",
+            "event": event,
+        }
         flat = [word for pair in fields.items() for word in pair]
         await process.lab.command("XADD", process.lab.keys("dead_letters"), "*", *flat)
 

@@ -72,12 +72,14 @@ def uncombined_pair(
     Those of different categories come first: two changes of one category are likelier to be one change twice.
     """
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
-    free = [
-        (a, b)
-        for a, b in combinations(near_misses, 2)
-        if frozenset((a.experiment_id, b.experiment_id)) not in done
-    ]
-    return next((pair for pair in free if pair[0].category != pair[1].category), free[0] if free else None)
+    best = None
+    for a, b in combinations(near_misses, 2):
+        if frozenset((a.experiment_id, b.experiment_id)) in done:
+            continue
+        if a.category != b.category:
+            return a, b
+        best = best or (a, b)
+    return best
 
 
 def near_to(
