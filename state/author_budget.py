@@ -23,14 +23,6 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limit on the cost of all requests in one UTC day."""
-
-    tokens: int
-    micro_usd: int
-
-
-@dataclass(frozen=True)
 class UsedUp:
     """The day's budget has no room for the request."""
 
@@ -43,8 +35,11 @@ class UsedUp:
 class AuthorBudget(Store):
     """Spending on a language model, by Redis' clock. A reservation that is never closed counts as spent."""
 
-    async def reserve(self, most: Cost, limits: Limits) -> str | UsedUp:
-        """Reserve the most that a request may cost; the id of what counts as spent until it is closed."""
+    async def reserve(self, most: Cost, limits: Cost) -> str | UsedUp:
+        """Reserve the most that a request may cost, within the limits of a UTC day; answers an id for `close`.
+
+        It counts as spent until it is closed.
+        """
         name, budget = uuid.uuid4().hex, self._keys("author_budget")
 
         async def decide(change: Change) -> str | UsedUp:

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from functions.kernel.process.lifecycle import Process
-from state.author_budget import AuthorBudget, Cost, Limits, UsedUp
+from state.author_budget import AuthorBudget, Cost, UsedUp
 
-LIMITS = Limits(tokens=1000, micro_usd=1_000_000)
+LIMITS = Cost(tokens=1000, micro_usd=1_000_000)
 
 
 @pytest.fixture
@@ -91,4 +91,4 @@ async def test_another_day_begins_anew_and_owes_nothing_of_the_one_before(
 
 
 async def test_a_limit_of_zero_lets_nothing_pass(budget: AuthorBudget) -> None:
-    assert isinstance(await budget.reserve(Cost(1, 0), Limits(0, 0)), UsedUp)
+    assert isinstance(await budget.reserve(Cost(1, 0), Cost(0, 0)), UsedUp)

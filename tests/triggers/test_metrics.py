@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.meters import Meters
 from functions.kernel.table import table
-from state.author_budget import AuthorBudget, Cost, Limits
+from state.author_budget import AuthorBudget, Cost
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.presence import Tallies
@@ -108,7 +108,7 @@ async def test_a_lab_at_work_is_shown_as_it_stands(client: httpx.AsyncClient, pr
 async def test_what_the_language_model_costs_in_the_day_is_shown(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    await AuthorBudget(process.lab).reserve(Cost(1200, 2_500_000), Limits(5000, 5_000_000))
+    await AuthorBudget(process.lab).reserve(Cost(1200, 2_500_000), Cost(5000, 5_000_000))
 
     seen = await scrape(client)
 

@@ -18,7 +18,7 @@ from functions.kernel.process.author_keys import ProviderName, key_of, named_key
 from functions.kernel.process.meters import Meters
 from functions.kernel.process.redaction import hide
 from functions.pi.rules.authoring import RequestBackoff, price_of
-from state.author_budget import AuthorBudget, Limits
+from state.author_budget import AuthorBudget, Cost
 from state.client import Lab
 from state.errors import Invalid
 from state.settings import Settings
@@ -125,7 +125,7 @@ async def author_for(
             " set NIGHTJAR_LLM_USD_PER_MTOK",
             choice.model,
         )
-    limits = Limits(settings.llm_tokens_per_day, round(settings.llm_usd_per_day * 1e6))
+    limits = Cost(settings.llm_tokens_per_day, round(settings.llm_usd_per_day * 1e6))
     terms = AuthorTerms(settings.llm_timeout_s, limits, price, backoff or RequestBackoff())
     async with bounded_client(settings.llm_timeout_s) as http:
         provider = await asyncio.to_thread(choice.build, http)  # its imports take a second

@@ -16,7 +16,7 @@ from functions.kernel.lanes import Commission, Draft
 from functions.kernel.process.meters import Meters
 from functions.kernel.process.redaction import presentable
 from functions.pi.rules.authoring import Price, RequestBackoff, Used, micro_usd, most_used, pause_s
-from state.author_budget import AuthorBudget, Cost, Limits, UsedUp
+from state.author_budget import AuthorBudget, Cost, UsedUp
 from state.errors import Unavailable
 from workers.author.prompt import again, request_for
 from workers.author.provider import (
@@ -48,7 +48,7 @@ class AuthorTerms:
 
     timeout_s: float
     """Seconds for one text, retries and repair included."""
-    limits: Limits
+    limits: Cost
     price: Price | None
     backoff: RequestBackoff
 

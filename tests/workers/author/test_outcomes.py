@@ -14,7 +14,7 @@ from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.redaction import HIDDEN
 from functions.kernel.process.running import ended
 from functions.pi.rules.authoring import MOST_TRIES
-from state.author_budget import Cost, Limits
+from state.author_budget import Cost
 from state.presence import Tallies
 from tests.workers.author.conftest import COMMISSION, SUMMARY, Play
 from tests.workers.author.provider import (
@@ -324,7 +324,7 @@ async def test_no_request_leaves_once_the_budget_is_used_up(
     play: Play, dialect: Dialect, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with play(dialect.filled(FORM, SUMMARY), llm_tokens_per_day=1_000_000) as scene:
-        await scene.budget.reserve(Cost(999_000, 0), Limits(1_000_000, 0))
+        await scene.budget.reserve(Cost(999_000, 0), Cost(1_000_000, 0))
 
         assert await scene.author.write(GraphSummary, COMMISSION) is None
 
