@@ -20,18 +20,13 @@ TraceStatus = Literal["pending", "live", "merged", "dead", "closed"]
 """`pending`: its first experiment is not finished."""
 
 
-class SelectionRecord(BaseModel):
-    """Origin of an experiment, chosen once and never changed."""
+class SelectionOrigin(BaseModel):
+    """What an experiment is made from."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
-    selection_id: str | None = None
-    """None without a selection: the named parent, else the branch of the best."""
-    select_seq: int | None = None
-    """Number of selections of its tag, with it."""
     kind: SelectionKind
     trace_id: str
-    parent_ids: list[str]
     expected_tip: str | None = None
     """The trace's tip at that time: the new node becomes the tip if it still is."""
     base_experiment_id: str | None = None
@@ -41,13 +36,23 @@ class SelectionRecord(BaseModel):
     """Traces that a kept merge ends, each with its tip at that time."""
     combines: list[str] | None = None
     """Bases of the merged traces, whose changes are combined."""
-    epoch: int = 1
     scheduler: str | None = None
     """Scheduler that chose the trace; None: the caller named it."""
     reason: str = ""
 
 
-class Selection(SelectionRecord, Record):
+class SelectionRecord(SelectionOrigin):
+    """Origin of an experiment, chosen once and never changed."""
+
+    selection_id: str | None = None
+    """None without a selection: the named parent, else the branch of the best."""
+    select_seq: int | None = None
+    """Number of selections of its tag, with it."""
+    parent_ids: list[str]
+    epoch: int = 1
+
+
+class Selection(SelectionOrigin, Record):
     """A lease on what one experiment is made from: it leaves `open` exactly once."""
 
     selection_id: str
