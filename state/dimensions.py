@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -18,6 +18,8 @@ from state.store import Store
 from state.swarm_facts import RESULTS, EndedResult, Following, KeptRun, TrialFacts, TriedRun
 
 _LIST = TypeAdapter(list[Dimension])
+Replacing = Literal["dimension.frozen", "dimension.unfrozen", "dimension.measured"]
+"""Events for which a tag's dimensions are replaced."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +67,18 @@ class Dimensions(Store):
         for name, data in froze.items():
             change.emit("dimension.frozen", tag, name, data)
 
-    def freeze(
-        self, change: Change, tag: str, after: Sequence[Dimension], name: str, event: Mapping[str, Any]
+    def replace(
+        self,
+        change: Change,
+        tag: str,
+        after: Sequence[Dimension],
+        event: Replacing,
+        subject: str,
+        data: Mapping[str, Any],
     ) -> None:
-        """Replace the dimensions by those with one frozen."""
+        """Replace a tag's dimensions, and tell of it."""
         replace_dimensions(change, tag, after)
-        change.emit("dimension.frozen", tag, name, event)
-
-    def unfreeze(
-        self, change: Change, tag: str, after: Sequence[Dimension], name: str, event: Mapping[str, Any]
-    ) -> None:
-        """Replace the dimensions by those with one unfrozen."""
-        replace_dimensions(change, tag, after)
-        change.emit("dimension.unfrozen", tag, name, event)
-
-    def measure(self, change: Change, tag: str, after: Sequence[Dimension], event: Mapping[str, Any]) -> None:
-        """Replace the dimensions by the same with how much they matter."""
-        replace_dimensions(change, tag, after)
-        change.emit("dimension.measured", tag, tag, event)
+        change.emit(event, tag, subject, data)
 
 
 def replace_dimensions(change: Change, tag: str, after: Sequence[Dimension]) -> None:

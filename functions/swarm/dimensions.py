@@ -166,10 +166,10 @@ async def changed(
             rest = with_one(facts.dimensions, after)
             if after.frozen:
                 event |= {"value": after.frozen_value, "before": before.frozen_value}
-                dimensions.freeze(change, request.tag, rest, after.name, event)
+                dimensions.replace(change, request.tag, rest, "dimension.frozen", after.name, event)
             else:
                 event |= {"value": before.frozen_value}
-                dimensions.unfreeze(change, request.tag, rest, after.name, event)
+                dimensions.replace(change, request.tag, rest, "dimension.unfrozen", after.name, event)
         return ChangedDimension(
             tag=request.tag,
             changed=after is not None,
@@ -213,7 +213,8 @@ async def freeze_irrelevant(
         if after is None:
             return None
         event = {"name": name, "value": after.frozen_value, "reason": reason, "by": BY, "before": None}
-        dimensions.freeze(change, request.tag, with_one(facts.dimensions, after), name, event)
+        rest = with_one(facts.dimensions, after)
+        dimensions.replace(change, request.tag, rest, "dimension.frozen", name, event)
         return name
 
     return FrozeIrrelevant(dimension=await dimensions.change(decide, in_turn=request.tag))
@@ -262,7 +263,7 @@ async def _measure(tag: str, swarms: Swarms, dimensions: Dimensions) -> int:
         results = max((d.n_samples for d in after), default=0)
         if results:
             event = {"results": results, "importance": {d.name: d.importance for d in after}}
-            dimensions.measure(change, tag, after, event)
+            dimensions.replace(change, tag, after, "dimension.measured", tag, event)
         return results
 
     return await dimensions.change(decide)

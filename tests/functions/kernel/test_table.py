@@ -30,6 +30,7 @@ from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.rules.access import Caller
 from functions.kernel.table import HOMES, check, table
+from state.dimensions import Replacing
 from state.errors import Forbidden, Invalid
 from state.events import CATALOGUE
 from state.experiments import Experiments
@@ -260,6 +261,7 @@ def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
         f"experiment.{name}" for name in ("confirmed", "demoted", "promoted", "revalued", "unconfirmed")
     }
 
+    emitted |= {*get_args(Replacing)}
     # The proposals' store names what becomes of a trial.
     emitted |= {f"dimension.{name}" for name in ("adopted", "promoted", "reverted")}
 
