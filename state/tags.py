@@ -11,7 +11,7 @@ from state import reads
 from state.booking import RESOURCES, SUMS, Resource, is_due, warn
 from state.change import NOW, Change, Read, clock, exists, hgetall, hmget, loosely
 from state.client import Lab
-from state.errors import Conflict, NotFound
+from state.errors import Conflict
 from state.facts import Spread
 from state.keys import Keys
 from state.moves import wire
@@ -121,45 +121,30 @@ class Tags(Store):
 
     async def pause(self, tag: str, reason: str | None, *, stop_reason: str | None = None) -> Paused:
         """Take waiting experiments out of the queues; with `stop_reason` runs stop. Raises NotFound: no such tag."""
-        keys = self._lab.keys
-        for _ in range(TRIES):
-            found = await self._waiting(tag, running=stop_reason is not None)
-            answer = await self._lab.move(
-                "pause_tag",
-                keys={
-                    **places_of(self._lab.keys, tag, found.pins),
-                    "leased": keys.status(tag, "leased", "")[0],
-                    "running": keys.status(tag, "running", "")[0],
-                    "in_progress": [keys.experiment(i) for i in found.in_progress],
-                },
-                args={"tag": tag, "reason": reason, "stop_reason": stop_reason},
-            )
-            match answer:
-                case ["no_tag"]:
-                    raise unknown_tag(tag)
-                case ["paused" | "already" as became, since, why, waiting]:
-                    return Paused(
-                        became == "paused",
-                        float(since),
-                        why or None,
-                        int(waiting),
-                        [*found.in_progress, *found.self_trained],
-                    )
-        raise _restless(tag)
+        keys = self._keys
+
+        def in_progress(found: _Waiting) -> dict[str, str | list[str]]:
+            return {
+                "leased": keys.status(tag, "leased", "")[0],
+                "running": keys.status(tag, "running", "")[0],
+                "in_progress": [keys.experiment(i) for i in found.in_progress],
+            }
+
+        found, (became, since, why, waiting) = await self._moved(
+            "pause_tag",
+            tag,
+            in_progress,
+            running=stop_reason is not None,
+            reason=reason,
+            stop_reason=stop_reason,
+        )
+        told = [*found.in_progress, *found.self_trained]
+        return Paused(became == "paused", float(since), why or None, int(waiting), told)
 
     async def unpause(self, tag: str) -> tuple[bool, int]:
         """Put waiting experiments back: whether it was paused, how many wait. Raises NotFound: no such tag."""
-        for _ in range(TRIES):
-            found = await self._waiting(tag)
-            answer = await self._lab.move(
-                "unpause_tag", keys=places_of(self._lab.keys, tag, found.pins), args={"tag": tag}
-            )
-            match answer:
-                case ["no_tag"]:
-                    raise unknown_tag(tag)
-                case ["resumed" | "already" as became, waiting]:
-                    return became == "resumed", int(waiting)
-        raise _restless(tag)
+        _, (became, waiting) = await self._moved("unpause_tag", tag)
+        return became == "resumed", int(waiting)
 
     async def open_gate(self, tag: str, baseline_id: str) -> bool:
         """Release experiments that wait for the tag's baseline. False if that was done before, or the baseline has
@@ -168,19 +153,36 @@ class Tags(Store):
         Raises:
             Conflict: the tag's experiments do not stand still, or one waits in no queue.
         """
+        baseline = self._keys.experiment(baseline_id)
+        _, answer = await self._moved("open_gate", tag, lambda _: {"baseline": baseline})
+        return bool(answer == "opened")
+
+    async def _moved(
+        self,
+        move: str,
+        tag: str,
+        keys: Callable[[_Waiting], Mapping[str, str | list[str]]] = lambda _: {},
+        *,
+        running: bool = False,
+        **args: str | None,
+    ) -> tuple[_Waiting, Any]:
+        """Move the tag's waiting experiments, again where some have gone elsewhere meanwhile; answers what was moved.
+
+        Raises:
+            NotFound: no such tag. Conflict: its experiments do not stand still.
+        """
         for _ in range(TRIES):
-            found = await self._waiting(tag)
-            answer = await self._lab.move(
-                "open_gate",
-                keys={
-                    **places_of(self._lab.keys, tag, found.pins),
-                    "baseline": self._lab.keys.experiment(baseline_id),
-                },
-                args={"tag": tag},
-            )
-            if answer != "stale":
-                return bool(answer == "opened")
-        raise _restless(tag)
+            found = await self._waiting(tag, running=running)
+            places = places_of(self._keys, tag, found.pins)
+            answer = await self._lab.move(move, keys={**places, **keys(found)}, args={"tag": tag, **args})
+            if answer == ["no_tag"]:
+                raise unknown_tag(tag)
+            if answer not in ("stale", ["stale"]):
+                return found, answer
+        raise Conflict(
+            f"the queue of {tag!r} does not stand still",
+            hint="try again; POST /api/lab/audit checks the queue",
+        )
 
     async def _waiting(self, tag: str, *, running: bool = False) -> _Waiting:
         """Queues of the tag's waiting experiments, and its experiments in progress."""
@@ -305,12 +307,6 @@ def places_of(keys: Keys, tag: str, pins: Sequence[str]) -> dict[str, str | list
     }
 
 
-def _restless(tag: str) -> Conflict:
-    return Conflict(
-        f"the queue of {tag!r} does not stand still", hint="try again; POST /api/lab/audit checks the queue"
-    )
-
-
 NO_PRIORITIES: Mapping[str, float] = {}
 
 
@@ -367,5 +363,5 @@ class Policies:
 
 def _policy(stored: Mapping[str, str], tag: str) -> tuple[Policy, int]:
     if not stored:
-        raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+        raise unknown_tag(tag)
     return read_policy(stored["values"]), int(stored["version"])
