@@ -219,16 +219,8 @@ class Event:
 
     def envelope(self) -> dict[str, Any]:
         """The event as subscribers receive it; `id` is its place in the lab's stream."""
-        return {
-            "id": self.origin or self.id,
-            "type": self.type,
-            "time": self.time,
-            "lab": self.lab,
-            "tag": self.tag,
-            "subject": self.subject,
-            "data": dict(self.data),
-            "trace": self.trace,
-        }
+        told = {name: getattr(self, name) for name in ("type", "time", "lab", "tag", "subject")}
+        return {"id": self.origin or self.id, **told, "data": dict(self.data), "trace": self.trace}
 
     @classmethod
     def parse(cls, lab: str, entry_id: str, fields: Mapping[str, str]) -> Event:

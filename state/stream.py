@@ -16,7 +16,7 @@ from state.change import NOW, Change, Read, clock, entry, loosely, zscore
 from state.client import Lab
 from state.errors import NightjarError
 from state.events import UNREADABLE, Event
-from state.moves import GivenArgs
+from state.moves import Arg, GivenArgs
 from state.records import Record
 from state.store import Store
 
@@ -358,7 +358,10 @@ class Stream(Store):
     async def dead(self, after: str | None, count: int) -> list[DeadLetter]:
         """Dead letters, oldest first."""
         begin = f"({after}" if after else "-"
-        rows = await self._lab.command("XRANGE", self._lab.keys("dead_letters"), begin, "+", "COUNT", count)
+        return await self._letters(begin, "+", "COUNT", count)
+
+    async def _letters(self, *part: Arg) -> list[DeadLetter]:
+        rows = await self._lab.command("XRANGE", self._lab.keys("dead_letters"), *part)
         return [DeadLetter.parse({**fields, "id": entry_id}) for entry_id, fields in rows]
 
     async def dead_count(self) -> int:
@@ -368,9 +371,7 @@ class Stream(Store):
     async def dead_letters(self, entry_id: str | None, binding: str | None) -> list[DeadLetter]:
         """The dead letter with this id, or all, or all of one binding."""
         if entry_id is not None:
-            key = self._lab.keys("dead_letters")
-            rows = await self._lab.command("XRANGE", key, entry_id, entry_id)
-            return [DeadLetter.parse({**fields, "id": i}) for i, fields in rows]
+            return await self._letters(entry_id, entry_id)
         found: list[DeadLetter] = []
         while page := await self.dead(found[-1].id if found else None, 500):
             found += page
