@@ -1,15 +1,16 @@
-"""Programs: the lab's charter, and the versions of the block in it for every tag."""
+"""Programs: the lab's charter and its file, and the versions of the block in it for every tag."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from pathlib import Path
 
 from state import reads
 from state.change import NOW, Change, Read, clock, hmget, loosely, size
 from state.client import Lab
-from state.errors import NotFound
+from state.errors import Invalid, NotFound
 from state.hypotheses import Hypotheses
 from state.keys import Keys
 from state.program_facts import (
@@ -22,6 +23,7 @@ from state.program_facts import (
     ServedProgram,
 )
 from state.records import Sketch
+from state.settings import Settings
 from state.store import Store
 from state.swarms import OBSERVED
 
@@ -225,3 +227,35 @@ def _ask(stored: dict[str, str]) -> ProgramAsk | None:
     if not stored:
         return None
     return ProgramAsk(int(stored["number"]), int(stored["attempt"]), float(stored["at"]), stored["reason"])
+
+
+FOLDER = Path(__file__).parents[1]
+"""Folder of Nightjar's own charters, in a checkout and in the wheel."""
+OURS, OF_WORKERS = FOLDER / "program.md", FOLDER / "program-worker.md"
+MOST_BYTES = 256 * 1024
+
+
+def charter_file(settings: Settings) -> Path:
+    return settings.program or OURS
+
+
+def read_charters(settings: Settings) -> tuple[str, str | None]:
+    """The charter, and Nightjar's own text for workers. Blocks. Raises Invalid: as `read_charter`."""
+    text = read_charter(charter_file(settings))
+    return text, read_charter(OF_WORKERS) if settings.program is None else None
+
+
+def read_charter(path: Path) -> str:
+    """The unchanged text of a charter. Blocks. Raises Invalid: unreadable, too long, or no UTF-8."""
+    hint = "name another file with NIGHTJAR_PROGRAM, or mend this one"
+    try:
+        with path.open("rb") as file:
+            found = file.read(MOST_BYTES + 1)
+    except OSError as problem:
+        raise Invalid(f"{str(path)!r} cannot be read: {problem.strerror}", hint=hint) from problem
+    if len(found) > MOST_BYTES:
+        raise Invalid(f"{str(path)!r} has more than {MOST_BYTES} bytes", hint=hint)
+    try:
+        return found.decode()
+    except UnicodeDecodeError as problem:
+        raise Invalid(f"{str(path)!r} is no UTF-8 at byte {problem.start}", hint=hint) from problem

@@ -29,12 +29,12 @@ from functions.kernel.process.supervision import (
 )
 from functions.kernel.table import table
 from functions.swarm.profiles import swarm_dimensions
-from state.charter_file import charter_file, read_charter
 from state.child_heartbeat import LOOKS
 from state.client_settings import host_name
 from state.embedded import EmbeddedRedis, broker_url, make_data_dir
 from state.errors import Unavailable
 from state.presence import LiveProcess, Presence
+from state.programs import charter_file, read_charter
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
 from triggers import clock, web

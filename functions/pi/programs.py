@@ -38,14 +38,13 @@ from functions.pi.rules.findings import (
 )
 from functions.pi.views import block_of, charter_for, composed, document_for, findings_text
 from functions.trust.rules.guarding import in_words
-from state.charter_file import FOLDER, read_charter, read_charters
 from state.client_settings import host_name
 from state.errors import NightjarError
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.presence import Presence
-from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
-from state.programs import Programs, base_of
+from state.program_facts import DueFacts, ProgramVersion
+from state.programs import FOLDER, Programs, base_of, read_charter, read_charters
 from state.records import stamp, view_of
 from state.settings import Settings
 from state.train_queue import PiQueue

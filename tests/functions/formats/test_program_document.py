@@ -15,8 +15,8 @@ from functions.formats.program_document import (
     charter_of,
     cleaned,
 )
-from state.charter_file import OURS
 from state.errors import Invalid
+from state.programs import OURS
 
 START, END = MARKERS
 HOSTILE = [

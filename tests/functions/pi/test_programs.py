@@ -13,9 +13,8 @@ from functions.formats.program_document import MARKERS
 from functions.kernel.process.lifecycle import Process
 from functions.pi.rules.findings import EVERY
 from functions.swarm.rules.populations import Population, population_id
-from state.charter_file import OF_WORKERS
 from state.program_facts import ProgramAsk
-from state.programs import Programs, digest_of
+from state.programs import OF_WORKERS, Programs, digest_of
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import events_of, told
 
