@@ -351,7 +351,7 @@ class Night:
         self._ask(e.worker_id)
 
     def _spread(self) -> Spread:
-        return Spread(self._keeps.sums.squares, self._keeps.sums.df)
+        return self._keeps.sums
 
     def _judge_retests(self) -> None:
         self._keeps.judge_retests()

@@ -21,7 +21,7 @@ from functions.experiments.rules.keeping import (
     without_rivals,
 )
 from functions.experiments.rules.verdict import judge
-from functions.trust.rules.noise import Noise, Repeats, Sums, cautious, further_mean, run_again, run_of_worker
+from functions.trust.rules.noise import Repeats, cautious, further_mean, run_again, run_of_worker, without
 from functions.trust.rules.retests import (
     Confirm,
     Contender,
@@ -38,6 +38,7 @@ from functions.trust.rules.retests import (
     own_noise,
     shift_of,
 )
+from state.facts import Noise, Spread
 from state.noise import noise_entry
 from state.records import Best, Direction, Experiment, Link, Trust, score
 
@@ -100,7 +101,7 @@ class KeepingTag:
         """Retests that have not run yet."""
         self.judged: list[tuple[str, str]] = []
         """Every present or former incumbent, with its predecessor."""
-        self.sums = Sums()
+        self.sums = Spread()
         self.largest_gain: float | None = None
         self._codes: dict[str, str] = {}
         """Code of each experiment. Several may have the same code."""
@@ -286,9 +287,9 @@ class KeepingTag:
         code = self._codes[name]
         before, own = self._repeats.get(code), noise_entry(code, worker)
         if worker is None:
-            self._repeats[code], learned = run_again(before, value, self.sums.without(before))
+            self._repeats[code], learned = run_again(before, value, without(self.sums, before))
         else:
             its = self._repeats.get(own)
-            others = self.sums.without(its)
+            others = without(self.sums, its)
             self._repeats[code], self._repeats[own], learned = run_of_worker(before, its, value, others)
         self.sums = self.sums.with_(learned)

@@ -43,7 +43,8 @@ from functions.runs.rules.stopping import Checkpoint, judge, standing
 from functions.swarm.rules.dimensions import DeclaredDimension, checked
 from functions.swarm.rules.rooms import END
 from functions.swarm.rules.shapes import SwarmStrategy
-from functions.trust.rules.noise import Noise, usual_distance
+from functions.trust.rules.noise import usual_distance
+from state.facts import Noise
 from state.policy import Stopping
 from state.records import Evidence, Hypothesis
 

@@ -39,8 +39,9 @@ from functions.trust.rules.distilling import (
     left_out,
     most_runs,
 )
-from functions.trust.rules.noise import near_margin, noise_of, pooled
+from functions.trust.rules.noise import near_margin, pooled
 from state.errors import Conflict
+from state.facts import Spread
 from state.policy import Policy
 from state.records import ChainChange, Distillation, Experiment
 
@@ -107,7 +108,7 @@ class Chain:
         while self.one.state == "running":
             here = pooled([run.val_bpb or 0.0 for run in its] for its in self.runs.values())
             df, squares = self.night[0] + (here.df if here else 0), self.night[1]
-            noise = noise_of(squares + (here.df * here.sigma**2 if here else 0.0), df)
+            noise = Spread(df, squares + (here.df * here.sigma**2 if here else 0.0)).noise
             step = following(self.one, self._known(), noise, near_margin(Policy(), noise))
             match step:
                 case None:

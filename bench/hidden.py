@@ -36,7 +36,8 @@ from scipy.stats import binomtest
 from bench._report import Bench, Interval
 from functions.experiments.rules.keeping import KEEP_RULES, SURE_SIGMAS, SeedScores, is_confirmed
 from functions.trust.rules.hidden import HiddenRuns, is_behind, is_unshown
-from functions.trust.rules.noise import Noise, Sums, cautious, pooled
+from functions.trust.rules.noise import cautious, pooled
+from state.facts import Noise, Spread
 from state.records import TimeSpent
 from state.settings import Settings
 from tests.workers.watching import Orders
@@ -78,7 +79,7 @@ class SimulatedTag:
         self._rng, self._df, self._is_hidden = rng, df, is_hidden
         squares = [float(rng.chisquare(df)) if df else 0.0 for _ in range(2)]
         self._visible_squares = squares[0]
-        self.known = HiddenRuns(Sums(df, squares[1]), {})
+        self.known = HiddenRuns(Spread(df, squares[1]), {})
         self._groups: list[list[float]] = []
         self.best = Code("baseline", 0.0, 0.0, [], [])
         for _ in range(1 + REPEATS):

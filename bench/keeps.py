@@ -29,8 +29,9 @@ from rich.table import Table
 
 from bench._report import Bench, Interval
 from bench._tag import KeepingTag, SimulatedRetest
-from functions.trust.rules.noise import Mean, Noise, p_better
+from functions.trust.rules.noise import Mean, p_better
 from functions.trust.rules.retests import Effort
+from state.facts import Noise
 from state.policy import Policy
 
 Floats = NDArray[np.float64]

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from functions.experiments.rules.keeping import plausible_margin
-from functions.trust.rules.noise import Repeats, Sums, run_again, run_of_worker
+from functions.trust.rules.noise import Repeats, run_again, run_of_worker, without
 from state.derived import leads
+from state.facts import Spread
 from state.noise import class_id, code_of, noise_entry
 from state.records import Experiment
 
@@ -30,7 +31,7 @@ def largest_gain(before: float | None, keeps: int, e: Experiment) -> float | Non
 class ClassNoise:
     """Noise of one class of GPU."""
 
-    sums: Sums
+    sums: Spread
     """Of all code."""
     runs: dict[str, Repeats] = field(default_factory=dict)
     """Of each code, and in a swarm of each worker and code; see `state.noise.noise_entry`."""
@@ -38,24 +39,24 @@ class ClassNoise:
 
 def measure(
     noise: ClassNoise, code: str, worker_id: str | None, value: float, steps: float | None = None
-) -> Sums:
+) -> Spread:
     """Take one more run of a code in; answers the change of the sums. Runs come in the order in which they end.
 
     `steps`: in a second of its training; None: not counted.
     """
     own, name = noise.runs.get(code), noise_entry(code, worker_id)
     if worker_id is None:
-        noise.runs[code], learned = run_again(own, value, noise.sums.without(own), steps)
+        noise.runs[code], learned = run_again(own, value, without(noise.sums, own), steps)
     else:
         its = noise.runs.get(name)
-        noise.runs[code], noise.runs[name], learned = run_of_worker(own, its, value, noise.sums.without(its))
+        noise.runs[code], noise.runs[name], learned = run_of_worker(own, its, value, without(noise.sums, its))
     noise.sums = noise.sums.with_(learned)
     return learned
 
 
 def noise(records: Collection[Experiment]) -> dict[str, ClassNoise]:
     """Noise of each class of GPU, by its key, from a tag's experiments with their retests."""
-    found = {_noise_key(e): ClassNoise(Sums()) for e in records}
+    found = {_noise_key(e): ClassNoise(Spread()) for e in records}
     firsts = {e.experiment_id: e for e in records if e.retest_of is None}
     for run in sorted(records, key=lambda e: e.finished_at or 0.0):
         first = firsts[run.retest_of or run.experiment_id]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from state import quota
-from state.change import Asked, Change, Decide, Read, Reader, changed, exists, get, tried
+from state.change import Asked, Change, Decide, Read, Reader, changed, clock, exists, get, tried
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load
@@ -157,7 +157,7 @@ class Lab(Reader):
 
     async def now(self) -> float:
         """Redis' clock, in seconds since 1970."""
-        return time_of(await self.command("TIME"))
+        return await self.one(clock())
 
     async def check(self) -> None:
         """Load every script, open or make the lab. Raises Unavailable: no Redis, or another, half or new lab."""
@@ -234,8 +234,3 @@ class Lab(Reader):
 
     async def close(self) -> None:
         await self._redis.close()
-
-
-def time_of(answer: Sequence[str]) -> float:
-    """The reply of TIME, in seconds since 1970."""
-    return int(answer[0]) + int(answer[1]) / 1e6

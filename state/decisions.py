@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from state.derived import Derived
-from state.facts import NOTHING, RetractionFacts, Trend
+from state.facts import NOTHING, RetractionFacts, Spread, Trend
 from state.policy import TickSource
 from state.records import Best, Experiment, Gpu, Idea, Status, Trace
 
@@ -44,10 +44,8 @@ class Repeat:
     code: str
     entries: Mapping[str, str]
     """What is kept after it of the runs of its code, and of its worker's runs of it."""
-    df: int
-    """Degrees of freedom that it adds, or, below 0, that a first run which it contradicts takes back."""
-    squares: float
-    """Squared deviations, likewise."""
+    change: Spread
+    """What it adds, or, below 0, what a first run which it contradicts takes back."""
 
 
 @dataclass(frozen=True)
@@ -218,9 +216,7 @@ class LeftNoise:
     """The noise without the runs that leave."""
 
     entries: Sequence[NoiseEntry]
-    df: int
-    """Degrees of freedom more, below 0: fewer."""
-    squares: float
+    change: Spread
 
 
 @dataclass(frozen=True)

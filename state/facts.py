@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -33,15 +34,39 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Spread:
-    """What all repeats of one tag and GPU class say together."""
+class Noise:
+    """The standard deviation of one run's value, in the metric's own unit."""
 
-    squares: float = 0.0
-    """Sum of the squared deviations, each from the mean of its own code."""
+    sigma: float
+    df: int
+    """Degrees of freedom behind it, at least 1."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What all repeats of one tag and GPU class say together, or a change of it."""
+
     df: int = 0
     """Degrees of freedom: runs beyond the first of each code."""
+    squares: float = 0.0
+    """Sum of the squared deviations, each from the mean of its own code."""
     runs: tuple[str, ...] = ()
     """What is kept of each code that was asked for, as the end of the newest run left it; empty: nothing."""
+
+    def with_(self, more: Spread) -> Spread:
+        return Spread(self.df + more.df, self.squares + more.squares)
+
+    def changed(self, by: Spread) -> dict[str, float]:
+        """Its df and squares after a change; empty where that changes nothing."""
+        if not (by.df or by.squares):
+            return {}
+        df = max(0, self.df + by.df)
+        return {"df": df, "squares": max(0.0, self.squares + by.squares) if df else 0}
+
+    @property
+    def noise(self) -> Noise | None:
+        """None without a degree of freedom."""
+        return Noise(math.sqrt(self.squares / self.df), self.df) if self.df else None
 
 
 class RunFacts(NamedTuple):
@@ -262,7 +287,7 @@ class LiveLog:
     """What a run says while it goes on, and after."""
 
     status: Status
-    text: str
+    log: str
     progress: float | None
     metric: float | None
     """What it has reported last."""

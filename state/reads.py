@@ -223,7 +223,7 @@ def main_noise(lab: Lab, name: str) -> Read[Spread]:
 
 def _spread(stored: Sequence[str | None]) -> Spread:
     squares, df = stored
-    return Spread(float(squares or 0), int(df or 0))
+    return Spread(int(df or 0), float(squares or 0))
 
 
 def gpus(lab: Lab, index: str = "gpus") -> Read[list[Gpu]]:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from functions.kernel.process.lifecycle import Process
 from functions.people.views.messages import message_id, payload, signed
-from functions.trust.rules.noise import noise_of
 from state.errors import NightjarError, Unavailable
 from state.events import Event
-from state.facts import Spread
 from state.receivers import Receivers
 from state.stream import GroupGone
 from state.webhooks import Webhook, Webhooks
@@ -46,8 +44,7 @@ class WebhookBinding(Binding):
         return (w.types is None or event.type in w.types) and w.tag in (None, event.tag)
 
     async def _sigma(self, tag: str | None) -> float | None:
-        spread = await self.webhooks.spread(tag) if tag else Spread()
-        noise = noise_of(spread.squares, spread.df)
+        noise = (await self.webhooks.spread(tag)).noise if tag else None
         return noise.sigma if noise else None
 
     async def fire(self, bundle: Sequence[Event]) -> None:

@@ -201,19 +201,17 @@ async def log(request: ReadLog, experiments: Experiments) -> LogLines:
         found = await experiments.live_log(request.experiment_id)
         version = version_of(found)
         if version != request.after or found.status not in OPEN or clock() >= deadline:
-            return LogLines(
+            return view_of(
+                LogLines,
+                found,
                 experiment_id=request.experiment_id,
-                status=found.status,
                 finished=found.status not in OPEN,
-                log=found.text,
                 version=version,
-                progress=found.progress,
-                metric=found.metric,
             )
         await asyncio.sleep(min(LINES_AGAIN_S, max(0.0, deadline - clock())))
 
 
 def version_of(found: LiveLog) -> str:
     """Changes with the lines, and with each report."""
-    said = f"{found.progress!r} {found.metric!r} {found.text}"
+    said = f"{found.progress!r} {found.metric!r} {found.log}"
     return hashlib.sha256(said.encode()).hexdigest()[:16]

@@ -16,9 +16,9 @@ from functions.pool.views import pool_counts
 from functions.search.rules.suggestions import short
 from functions.search.views import StrategyView, strategy_view
 from functions.trust.rules.guarding import in_words
-from functions.trust.rules.noise import Noise, false_share, noise_of
+from functions.trust.rules.noise import false_share
 from state.experiments import PAGE_BYTES, Experiments, Window
-from state.facts import Runs, Spread
+from state.facts import Noise, Runs, Spread
 from state.ids import ExperimentId, Tag
 from state.records import Counters, Direction, Experiment, RunRow, Score, VariedRow, stamp, view_of
 from state.reports import Reports, RunRows, SummaryFacts, TagWithBest
@@ -74,7 +74,7 @@ async def summary(request: OfTag, reports: Reports, settings: Settings) -> Summa
         stats=_stats(facts),
         categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
         bpb_progression=[result_view(e) for e in facts.keeps],
-        noise=noise_of(facts.noise.squares, facts.noise.df),
+        noise=facts.noise.noise,
         false_keeps_at_least=false_share(e.p_better for e in facts.keeps),
         total_training_minutes=tag.training_seconds / 60,
         strategy=strategy_view(facts.strategy),
@@ -129,7 +129,7 @@ def tag_view(found: TagWithBest) -> dict[str, Any]:
     `sigma` is the run-to-run noise, or null. It says how many digits of `best` mean something.
     """
     tag, best = found.tag, found.best
-    noise = noise_of(found.noise.squares, found.noise.df)
+    noise = found.noise.noise
     return {
         "name": tag.name,
         "branch": tag.branch,
@@ -236,7 +236,7 @@ async def runs(request: ListRuns, reports: Reports, experiments: Experiments) ->
     kind = VariedRow if request.constants else RunRow
     limit = min(request.limit, MOST_WITH_CONSTANTS) if request.constants else request.limit
     found = await reports.rows(request.tag, kind, limit, before=request.before, ids=request.ids)
-    noise = noise_of(found.noise.squares, found.noise.df)
+    noise = found.noise.noise
     last = found.rows[-1].number if request.ids is None and found.rows else 0
     return ListedRuns(
         tag=found.tag.name,

@@ -29,11 +29,10 @@ from functions.trust.rules.distilling import (
     left_out,
     most_runs,
 )
-from functions.trust.rules.noise import near_margin, noise_of
+from functions.trust.rules.noise import near_margin
 from state.apart import Distillations
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments
-from state.facts import Spread
 from state.ids import Tag as TagName
 from state.records import NO_CHANGE, ChainChange, Distillation
 from state.reports import NightFacts, Reports
@@ -277,8 +276,7 @@ async def _after(
     first = runs[one.reference][0]
     spreads = [await experiments.spread(first.model_copy(update={"tag": tag})) for tag in (one.tag, one.into)]
     await statistics_loaded(spreads[0])
-    both = Spread(sum(each.squares for each in spreads), sum(each.df for each in spreads))
-    noise = noise_of(both.squares, both.df)
+    noise = spreads[0].with_(spreads[1]).noise
     policy, _ = await distilling.policies.get(one.tag)
     match following(one, runs, noise, near_margin(policy, noise)):
         case None:

@@ -163,8 +163,8 @@ class EndingStore(ExperimentReader):
             best=best,
             noise_key=noise,
             noise=Spread(
-                float(spread["squares"] or 0),
                 int(spread["df"] or 0),
+                float(spread["squares"] or 0),
                 (runs[code] or "", (bests or "") if best else "", runs[own] or ""),
             ),
             trace=trace,
@@ -246,7 +246,7 @@ class EndingStore(ExperimentReader):
             change.hold(keys.trace(e.trace_id or ""))
         if ending.crashes or run.policy.on_abort == "block":
             change.hold(keys.of(e.tag).crashes)
-        if ending.repeat is not None and beside is not None and (ending.repeat.df or ending.repeat.squares):
+        if ending.repeat and beside and beside.noise.changed(ending.repeat.change):
             change.hold(beside.noise_key)
         ended_at = run.now if used_until is None else used_until
         started = (found["attempts"] or run.attempts or {}).get(f"{e.attempt}:started_at")
@@ -312,14 +312,8 @@ class EndingStore(ExperimentReader):
         e, keys, repeat, learnt = ending.experiment, self._keys, ending.repeat, ending.learnt
         if repeat is not None and beside is not None:
             noise = beside.noise_key
-            sums = beside.noise
             change.zadd(runs_at(noise, repeat.code), {e.experiment_id: NOW})
-            fields: dict[str, Word] = dict(repeat.entries)
-            if repeat.df or repeat.squares:
-                df = max(0, sums.df + repeat.df)
-                squares = max(0.0, sums.squares + repeat.squares)
-                fields |= {"df": df, "squares": squares if df else 0}
-            change.hset(noise, fields)
+            change.hset(noise, {**repeat.entries, **beside.noise.changed(repeat.change)})
         if ending.references:
             change.hset(keys.of(e.tag).reference_times, ending.references)
         if learnt is not None and e.rank_class is not None:

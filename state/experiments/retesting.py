@@ -103,7 +103,7 @@ class Retesting(ExperimentReader):
             best=best,
             runs=runs,
             retests=retests,
-            noise=Spread(float(squares or 0), int(df or 0), tuple(text or "" for text in kept)),
+            noise=Spread(int(df or 0), float(squares or 0), tuple(text or "" for text in kept)),
         )
 
     async def with_tag(self, tag: str, ids: Sequence[str]) -> tuple[Tag, list[Experiment]]:

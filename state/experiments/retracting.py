@@ -54,7 +54,7 @@ class Retracting(ExperimentReader):
         squares, df, kept = found.pop("noise")
         workers = sorted({r.worker_id for r in found["runs"] if r.worker_id})
         theirs = await lab.pipeline([("HGET", noise, noise_entry(code, name)) for name in workers])
-        spread = Spread(float(squares or 0), int(df or 0), tuple(text or "" for text in (kept, *theirs)))
+        spread = Spread(int(df or 0), float(squares or 0), tuple(text or "" for text in (kept, *theirs)))
         return RetractionFacts(**found, noise=spread, noise_workers=workers)
 
     async def retract(self, retraction: Retraction) -> bool:

@@ -8,15 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from state.change import NOW, Change, Read, hmget
 from state.decisions import Growth, LeftNoise
 from state.derived import Derived
+from state.facts import Spread
 from state.keys import Keys
 from state.leases import Renewal
 from state.noise import runs_at
 from state.records import Best, Experiment, Status, flatten
-
-
-def best_fields(best: Best) -> dict[str, str]:
-    values = best.model_dump(exclude={"updated_at", "version"})
-    return flatten({name: "" if value is None else value for name, value in values.items()})
 
 
 def put_best(
@@ -24,7 +20,9 @@ def put_best(
 ) -> None:
     """Make this the best under a comparability key, as `e` has it; where it `is_new`, tell of it."""
     best = keys.best(e.tag, other_key)
-    change.hset(best, best_fields(after) | ({"updated_at": NOW} if is_new else {}))
+    values = after.model_dump(exclude={"updated_at", "version"})
+    fields = flatten({name: "" if value is None else value for name, value in values.items()})
+    change.hset(best, fields | ({"updated_at": NOW} if is_new else {}))
     change.hincrby(best, "version")
     if is_new:
         data = after.model_dump(include={"experiment_id", "val_bpb", "commit_sha"}) | {"key": other_key}
@@ -78,10 +76,8 @@ def leave_noise(
     change.zrem(runs_at(noise, code), *leaving)
     change.hset(noise, {entry.name: entry.after for entry in left.entries if entry.after})
     change.hdel(noise, *(entry.name for entry in left.entries if not entry.after))
-    if left.df or left.squares:
-        df = max(0, int(sums["df"] or 0) + left.df)
-        squares = max(0.0, float(sums["squares"] or 0) + left.squares)
-        change.hset(noise, {"df": df, "squares": squares if df else 0})
+    now = Spread(int(sums["df"] or 0), float(sums["squares"] or 0))
+    change.hset(noise, now.changed(left.change))
 
 
 def renew(change: Change, gpu_id: str, end: Renewal) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from functions.experiments.rules.directions import direction_of
 from functions.experiments.rules.replaying import RecordedRun, by_running_best, noise_of
 from functions.formats.results_log import LogRow, Remark, read_log
-from functions.trust.rules.noise import Noise
 from state.errors import Invalid, NotFound, Unavailable
+from state.facts import Noise
 from state.records import RETESTED, Direction
 from state.seeds import unseeded
 from triggers.cli.lab_http import LabHttp

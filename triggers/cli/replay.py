@@ -16,8 +16,9 @@ from functions.experiments.rules.keeping import KEEP_RULES
 from functions.experiments.rules.replaying import MANY, SURE, USUAL, Judged, Replay, ReplayVerdict, replaying
 from functions.formats.digits import decimals, figure
 from functions.formats.results_log import BITS_PER_BYTE
-from functions.trust.rules.noise import Noise, rounded
+from functions.trust.rules.noise import rounded
 from state.errors import Invalid
+from state.facts import Noise
 from state.ids import TAG_PATTERN
 from state.records import Direction
 from triggers.cli.counting import counting

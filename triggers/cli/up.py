@@ -24,7 +24,6 @@ from functions.kernel.process.run_files import linked, own_functions
 from functions.kernel.process.running import ended
 from functions.kernel.process.worker_options import isolation_options, python_option
 from functions.kernel.table import OWN
-from functions.trust.rules.noise import noise_of
 from state.errors import NightjarError, NotFound
 from state.experiments import Experiments
 from state.facts import Shown, Spread
@@ -192,7 +191,7 @@ def line(found: Shown, noise: Spread | None = None) -> str:
     run, gain = view(e).model_dump(), gain_of(e, found.runs, found.compared, found.direction)
     why = "over budget" if e.over_budget else f"guard {e.guard}" if e.guard else e.error_kind
     said = f"{outcome(run)} ({why})" if why is not None else outcome(run)
-    known = noise_of(noise.squares, noise.df) if noise else None
+    known = noise.noise if noise else None
     digits = decimals(known.sigma if known else None)
     numbers = f"{value(run, digits):>8} {signed(gain.by if gain else None, digits):>9} {_seconds(e):>6}"
     return _cut(f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}")

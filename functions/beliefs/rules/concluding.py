@@ -26,7 +26,7 @@ from functions.beliefs.rules.terms import (
 from functions.beliefs.rules.whole_range import ENOUGH_REPEATS, Blocks
 from functions.runs.rules.stopping import REASON
 from functions.swarm.rules.shapes import SwarmStrategy
-from functions.trust.rules.noise import noise_of, usual_distance
+from functions.trust.rules.noise import usual_distance
 from state.belief_facts import EvidenceFacts, Learning, LearningFacts, StoredEvidence
 from state.records import Evidence, Experiment, Hypothesis, score
 
@@ -77,7 +77,7 @@ def finished_run(e: Experiment, facts: EvidenceFacts) -> FinishedRun | None:
 
 def terms_of(facts: EvidenceFacts) -> BeliefTerms:
     """The tag's terms of evidence, with the noise that is known by now."""
-    noise = noise_of(facts.noise.squares, facts.noise.df)
+    noise = facts.noise.noise
     return BeliefTerms(
         policy=facts.policy.belief.evidence,
         sigma=noise.sigma if noise else None,

@@ -33,21 +33,11 @@ from functions.pool.rules.leases import Breaker, is_probe
 from functions.runs.rules.stopping import learnt
 from functions.trust.rules.guarding import HINT as GUARD_HINT
 from functions.trust.rules.guarding import broken_guard
-from functions.trust.rules.noise import (
-    Mean,
-    Noise,
-    Repeats,
-    Sums,
-    cautious,
-    near_margin,
-    p_better,
-    parsed,
-    written,
-)
+from functions.trust.rules.noise import Mean, Repeats, cautious, near_margin, p_better, parsed, written
 from functions.trust.rules.overruns import HINT, is_timed, overrun, reference_after
 from functions.trust.rules.retests import next_seed, own_noise
 from state.decisions import Ending, GpuCrashes, Repeat
-from state.facts import NOTHING, Comparison, RunFacts
+from state.facts import NOTHING, Comparison, Noise, RunFacts
 from state.noise import code_of, noise_entry
 from state.policy import NO_GUARDS
 from state.records import (
@@ -527,13 +517,13 @@ def _weigh(report: ResultReport, run: RunFacts, under: RunConditions, beside: Co
     if report.measured.get("num_steps"):
         steps = run.experiment.model_copy(update=_measured(report, under.key, run)).steps_per_s
     of_code, bests, of_worker = beside.noise.runs
-    worker_id, known = run.experiment.worker_id, Sums(beside.noise.df, beside.noise.squares)
+    worker_id, known = run.experiment.worker_id, beside.noise
     before = {noise_entry(under.code, worker_id): of_worker, under.code: of_code}
     after = ClassNoise(known, {name: found for name, text in before.items() if (found := parsed(text))})
     learned = measure(after, under.code, worker_id, value, steps)
     entries = {name: written(after.runs[name]) for name in before}
     runs, noise = after.runs[under.code], after.sums.noise
-    repeat = Repeat(under.code, entries, learned.df, learned.squares)
+    repeat = Repeat(under.code, entries, learned)
     if beside.best is None or noise is None:
         return Weighed(runs, repeat, noise, None)
     theirs = runs if beside.best.code == under.code else parsed(bests)

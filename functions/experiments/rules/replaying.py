@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from functions.experiments.rules.keeping import SURE_SIGMAS, KeepRule, SeedScores, is_confirmed
-from functions.trust.rules.noise import Mean, Noise, cautious, false_share, p_better, pooled
+from functions.trust.rules.noise import Mean, cautious, false_share, p_better, pooled
+from state.facts import Noise
 from state.records import Direction, score
 
 SURE = 0.95

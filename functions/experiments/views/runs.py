@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from functions.formats.metrics_block import deciding_line
 from functions.kernel.contract import Response
 from functions.search.rules.suggestions import short
-from functions.trust.rules.noise import claim, noise_of
+from functions.trust.rules.noise import claim
 from functions.trust.rules.retests import fresh_runs
 from state.facts import Runs, Spread
 from state.records import (
@@ -125,7 +125,7 @@ def retest_view(retest: Experiment) -> RetestView:
 def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
     """The claim from an experiment's retests, with the noise of its tag and GPU class."""
     fresh = [r.own_value for r in fresh_runs(runs.experiment, runs.retests) if r.own_value is not None]
-    found = claim(fresh, noise_of(noise.squares, noise.df))
+    found = claim(fresh, noise.noise)
     if found is None:
         return ClaimView()
     interval = None if found.low is None or found.high is None else (found.low, found.high)

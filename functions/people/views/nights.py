@@ -16,9 +16,8 @@ from functions.formats.metrics_block import deciding_line
 from functions.kernel.contract import CATEGORIES
 from functions.search.rules.suggestions import short
 from functions.trust.rules.discoveries import RATE, discoveries
-from functions.trust.rules.noise import Noise, noise_of
 from functions.trust.rules.retests import own_noise
-from state.facts import Runs
+from state.facts import Noise, Runs
 from state.records import (
     Certificate,
     Distillation,
@@ -164,7 +163,7 @@ def night_view(
     """The night; `runs` are those of the baseline and of the keeps in the chain, `changes` the keeps' own, by id."""
     tag, best = facts.tag, facts.best
     value, further = unbiased(best)
-    noise = noise_of(facts.noise.squares, facts.noise.df)
+    noise = facts.noise.noise
     by_delta = any(e.delta_bpb is not None for e in facts.recent)
 
     def gain(before: str | None, after: str) -> Gain | None:

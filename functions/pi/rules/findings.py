@@ -13,8 +13,7 @@ from typing import Literal
 from functions.beliefs.rules.theory import least_decided
 from functions.search.rules.suggestions import high_yield, underexplored
 from functions.swarm.rules.populations import Population
-from functions.trust.rules.noise import noise_of
-from state.program_facts import DueFacts, FindingsFacts, ProgramVersion
+from state.program_facts import DueFacts, FindingsFacts, ProgramAsk, ProgramVersion
 from state.records import Dimension, Direction, Hypothesis, Sketch, Value, score
 
 # -- When a new version of a tag's program is due, and whether a language model writes it.
@@ -173,7 +172,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
     """The findings of a tag, from all `categories` of ideas; takes tens of milliseconds with a thousand runs."""
     due, beliefs, ground = facts.due, facts.beliefs, facts.ground
     tag, best = due.tag, ground.best
-    noise = noise_of(ground.noise.squares, ground.noise.df)
+    noise = ground.noise.noise
     dimensions = beliefs.dimensions
     best_part, rejected = regions_of(dimensions, judged(ground.configs), tag.direction)
     stays = [h for h in beliefs.open if h.settled is not None]

@@ -10,7 +10,7 @@ from itertools import combinations
 from functions.branches.rules.ancestry import branch
 from functions.experiments.rules.verdict import is_near, main_key
 from functions.formats.metrics_block import deciding_line
-from functions.trust.rules.noise import near_margin, noise_of
+from functions.trust.rules.noise import near_margin
 from state.facts import SearchFacts
 from state.records import Direction, Mention, Mode, Sketch, score
 
@@ -241,7 +241,7 @@ def ground_of(facts: SearchFacts) -> Ground:
         commit_sha = best.commit_sha if best else tag.base_commit
         return Ground(facts.base, commit_sha, facts.near, facts.near_count, facts.recent)
     above = branch(chosen.parent_ids, facts.ancestors, tag.direction, main_key(tag)).ancestors
-    margin = near_margin(facts.policy, noise_of(facts.noise.squares, facts.noise.df))
+    margin = near_margin(facts.policy, facts.noise.noise)
     near = near_to(facts.base, above, tag.direction, margin)
     commit_sha = chosen.base_commit_sha or tag.base_commit
     return Ground(facts.base, commit_sha, near, len(near), above[-RECENT:], facts.merging, facts.beside)

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from functions.experiments.rules.gains import Gain
-from functions.trust.rules.noise import Noise
+from state.facts import Noise
 
 RATE = 0.1
 USUAL = 4.0

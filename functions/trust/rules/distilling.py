@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from functions.experiments.rules.verdict import key_of
-from functions.trust.rules.noise import Noise, standard_error
+from functions.trust.rules.noise import standard_error
+from state.facts import Noise
 from state.records import OPEN, ChainChange, Distillation, Experiment, score
 
 REFERENCE_RUNS = 4

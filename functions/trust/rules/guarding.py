@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from functions.trust.rules.noise import Mean, near_margin, noise_of, pooled, standard_error
+from functions.trust.rules.noise import Mean, near_margin, pooled, standard_error
 from state.facts import Comparison, RunFacts
 from state.policy import Guards
 from state.records import Direction, Experiment, score
@@ -91,7 +91,7 @@ def _worse_slice(name: str, found: float, run: RunFacts, beside: Comparison) -> 
         return None
     direction, theirs = run.tag.direction, Mean(sum(values) / len(values), len(values))
     noise = pooled(values for _, values in groups)
-    margin = near_margin(run.policy, noise_of(beside.noise.squares, beside.noise.df))
+    margin = near_margin(run.policy, beside.noise.noise)
     if noise is not None:
         from scipy.special import stdtrit
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from functions.experiments.rules.judging import RunConditions
-from functions.trust.rules.noise import Mean, Noise, Repeats, Sums, run_again, standard_error
+from functions.trust.rules.noise import Mean, Repeats, run_again, standard_error, without
 from state.decisions import Ending
 from state.errors import Forbidden, Invalid
-from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Refusals, RunFacts
+from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Noise, Refusals, RunFacts, Spread
 from state.noise import code_of
 from state.policy import Policy
 from state.records import Certificate, Direction, Experiment, Tag, score
@@ -37,7 +37,7 @@ def unknown(name: str) -> str:
 class HiddenRuns:
     """All known numbers of one class of GPU."""
 
-    sums: Sums
+    sums: Spread
     """Noise of the hidden metric, estimated as that of the visible one."""
     codes: Mapping[str, _CodeRuns] = field(repr=False)
     baseline: str | None = None
@@ -46,7 +46,7 @@ class HiddenRuns:
     @classmethod
     def of(cls, facts: HiddenFacts) -> HiddenRuns:
         stored = dict(facts.stored)
-        sums = Sums(int(stored.pop("df", None) or 0), float(stored.pop("squares", None) or 0))
+        sums = Spread(int(stored.pop("df", None) or 0), float(stored.pop("squares", None) or 0))
         baseline = stored.pop(BASELINE, None)
         return cls(sums, {name: _parsed(text) for name, text in stored.items() if text}, baseline)
 
@@ -60,7 +60,7 @@ class HiddenRuns:
         if before is not None and name in before.runs:
             return self
         own = before.repeats if before else None
-        after, learned = run_again(own, value, self.sums.without(own))
+        after, learned = run_again(own, value, without(self.sums, own))
         kept = _CodeRuns({**(before.runs if before else {}), name: value}, after)
         return HiddenRuns(self.sums.with_(learned), {**self.codes, code: kept}, self.baseline)
 
@@ -68,7 +68,7 @@ class HiddenRuns:
         """Without these runs of a code."""
         before = self.codes[code]
         others = {name: runs for name, runs in self.codes.items() if name != code}
-        left = HiddenRuns(self.sums.without(before.repeats), others, self.baseline)
+        left = HiddenRuns(without(self.sums, before.repeats), others, self.baseline)
         for name, value in before.runs.items():
             left = left if name in names else left.with_run(code, name, value)
         return left

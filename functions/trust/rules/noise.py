@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from functions.experiments.rules.verdict import near_band
-from state.facts import Spread
+from state.facts import Noise, Spread
 from state.policy import Policy
 from state.records import Direction, score
 
@@ -22,15 +22,6 @@ FAR = 0.8
 """Share of the steps per second of another run of its code below which a run was disturbed. See contention.py."""
 SURE = 0.8
 """Confidence of the upper bound on sigma in `usual_distance`."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The standard deviation of one run's value, in the metric's own unit."""
-
-    sigma: float
-    df: int
-    """Degrees of freedom behind it, at least 1."""
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
@@ -87,49 +78,35 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
     return replace(before, runs=before.runs + 1, mean=mean, squares=squares)
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Sum of squared deviations with its degrees of freedom, or a change of it."""
-
-    df: int = 0
-    squares: float = 0.0
-
-    def with_(self, more: Sums) -> Sums:
-        return Sums(self.df + more.df, self.squares + more.squares)
-
-    def without(self, runs: Repeats | None) -> Sums:
-        """The sums of all other code."""
-        df, squares = (runs.df, runs.pooled) if runs else (0, 0.0)
-        return Sums(max(self.df - df, 0), max(self.squares - squares, 0.0))
-
-    @property
-    def noise(self) -> Noise | None:
-        return noise_of(self.squares, self.df)
+def without(sums: Spread, runs: Repeats | None) -> Spread:
+    """The sums of all other code."""
+    df, squares = (runs.df, runs.pooled) if runs else (0, 0.0)
+    return Spread(max(sums.df - df, 0), max(sums.squares - squares, 0.0))
 
 
 def run_again(
-    before: Repeats | None, value: float, others: Sums, steps: float | None = None
-) -> tuple[Repeats, Sums]:
+    before: Repeats | None, value: float, others: Spread, steps: float | None = None
+) -> tuple[Repeats, Spread]:
     """The summary with one more run, and the change of the noise; `others` is the noise of all other code.
 
     A first run and an outlier do not change the noise. If the further runs contradict the first, or one was so much
     faster that another program must have slowed the first down, its part is removed. `steps`: made in a second.
     """
     if before is None:
-        return Repeats(1, value, 0.0, 0, 0.0, value, steps=steps), Sums()
+        return Repeats(1, value, 0.0, 0, 0.0, value, steps=steps), Spread()
     after = _without_first(before, value, others, steps)
     if after is None:
         after = repeated(before, value)
-        learned = others.with_(Sums(before.df, before.pooled)).noise
+        learned = others.with_(Spread(before.df, before.pooled)).noise
         if learned is not None and is_outlier(before, value, learned):
-            return after, Sums()
+            return after, Spread()
         after = replace(after, df=before.df + 1, pooled=before.pooled + after.squares - before.squares)
     return after, change_of(before, after)
 
 
 def run_of_worker(
-    config: Repeats | None, own: Repeats | None, value: float, others: Sums
-) -> tuple[Repeats, Repeats, Sums]:
+    config: Repeats | None, own: Repeats | None, value: float, others: Spread
+) -> tuple[Repeats, Repeats, Spread]:
     """One more run of a swarm's worker: all runs of its config, its own runs of it, and the change of the noise.
 
     A worker's baseline is measured once, and its error is part of all of its values. So noise comes from repeats by
@@ -140,13 +117,13 @@ def run_of_worker(
     return replace(after, df=0, pooled=0.0), its, learned
 
 
-def change_of(before: Repeats | None, after: Repeats | None) -> Sums:
+def change_of(before: Repeats | None, after: Repeats | None) -> Spread:
     """Change of the noise when the summary of some code changes."""
-    was, now = (Sums(r.df, r.pooled) if r else Sums() for r in (before, after))
-    return Sums(now.df - was.df, now.squares - was.squares)
+    was, now = (Spread(r.df, r.pooled) if r else Spread() for r in (before, after))
+    return Spread(now.df - was.df, now.squares - was.squares)
 
 
-def _without_first(before: Repeats, value: float, others: Sums, steps: float | None) -> Repeats | None:
+def _without_first(before: Repeats, value: float, others: Spread, steps: float | None) -> Repeats | None:
     """The summary without the first run, if noise does not explain that run, or it was disturbed; else None."""
     first = before.first
     if first is None or before.is_contradicted:
@@ -158,7 +135,7 @@ def _without_first(before: Repeats, value: float, others: Sums, steps: float | N
         further = Repeats(before.runs - 1, before.mean - shift, max(squares, 0.0))
     further = repeated(further, value)
     if steps is None or before.steps is None or before.steps >= FAR * steps:
-        noise = others.with_(Sums(further.runs - 1, further.squares)).noise
+        noise = others.with_(Spread(further.runs - 1, further.squares)).noise
         if noise is None or not is_outlier(further, first, noise, CONTRADICTED):
             return None
     return replace(further, df=further.runs - 1, pooled=further.squares, first=first, is_contradicted=True)
@@ -186,11 +163,6 @@ def parsed(kept: str) -> Repeats | None:
 def written(runs: Repeats) -> str:
     """The summary as JSON, to be stored."""
     return json.dumps([*vars(runs).values()])
-
-
-def noise_of(squares: float, df: int) -> Noise | None:
-    """Noise from a sum of squared deviations; None without a degree of freedom."""
-    return Noise(math.sqrt(squares / df), df) if df else None
 
 
 @dataclass(frozen=True)
@@ -287,5 +259,5 @@ def near_margin(policy: Policy, noise: Noise | None) -> float:
 
 def near_scores(best: float, direction: Direction, policy: Policy, spread: Spread) -> tuple[float, float]:
     """Range of scores (lower = better) of near misses."""
-    margin = near_margin(policy, noise_of(spread.squares, spread.df))
+    margin = near_margin(policy, spread.noise)
     return near_band(best, direction, margin)

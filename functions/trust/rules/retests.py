@@ -9,8 +9,9 @@ from itertools import count, pairwise
 from typing import TypeVar
 
 from functions.experiments.rules.keeping import SeedScores, borne_out, is_confirmed, is_hopeless, winner
-from functions.trust.rules.noise import Noise, Repeats, is_outlier
+from functions.trust.rules.noise import Repeats, is_outlier
 from functions.trust.rules.overruns import ALL_OVER
+from state.facts import Noise
 from state.records import OneRun, Seeds, Trust
 
 # -- The next step for an incumbent, the keeps on top of it and their rivals, given the retests so far.

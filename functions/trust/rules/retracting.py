@@ -13,11 +13,11 @@ from functions.experiments.rules.keeping import restored
 from functions.experiments.rules.opening import is_base_code
 from functions.fold import CONTRADICTED, ClassNoise, largest_gain, measure
 from functions.runs.rules.stopping import told_by
-from functions.trust.rules.noise import Sums, change_of, parsed, written
+from functions.trust.rules.noise import change_of, parsed, without, written
 from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction
 from state.derived import change
 from state.errors import Conflict
-from state.facts import RetractionFacts
+from state.facts import RetractionFacts, Spread
 from state.noise import code_of, noise_entry
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace, score
 
@@ -227,12 +227,12 @@ def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
 
 def _left_noise(facts: RetractionFacts, after: ClassNoise) -> LeftNoise:
     """The noise without the leaving runs."""
-    entries, by = list[NoiseEntry](), Sums()
+    entries, by = list[NoiseEntry](), Spread()
     for name, text in _of_code(facts).items():
         left = after.runs.get(name)
         entries.append(NoiseEntry(name, text, written(left) if left else ""))
         by = by.with_(change_of(parsed(text), left))
-    return LeftNoise(entries, by.df, by.squares)
+    return LeftNoise(entries, by)
 
 
 def _of_code(facts: RetractionFacts) -> dict[str, str]:
@@ -242,11 +242,11 @@ def _of_code(facts: RetractionFacts) -> dict[str, str]:
     return dict(zip(names, facts.noise.runs, strict=True))
 
 
-def _others(facts: RetractionFacts) -> Sums:
+def _others(facts: RetractionFacts) -> Spread:
     """The noise of all other code."""
-    others = Sums(facts.noise.df, facts.noise.squares)
+    others = facts.noise
     for text in _of_code(facts).values():
-        others = others.without(parsed(text))
+        others = without(others, parsed(text))
     return others
 
 

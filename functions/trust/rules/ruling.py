@@ -19,7 +19,7 @@ from functions.experiments.rules.keeping import (
 from functions.experiments.rules.verdict import is_near
 from functions.fold import CONTRADICTED, largest_gain
 from functions.runs.rules.time_limits import limits_again
-from functions.trust.rules.noise import Noise, further_mean, near_margin, noise_of, p_better, parsed
+from functions.trust.rules.noise import further_mean, near_margin, p_better, parsed
 from functions.trust.rules.retests import (
     NO_FAULT,
     Confirm,
@@ -41,7 +41,7 @@ from functions.trust.rules.retests import (
 )
 from functions.trust.rules.retracting import largest_gain_now, link_of, lost_to
 from state.decisions import Retest, Ruling
-from state.facts import RaceFacts, RetractionFacts
+from state.facts import Noise, RaceFacts, RetractionFacts
 from state.policy import Policy
 from state.records import OPEN, RETESTED, Best, Experiment, score
 
@@ -58,7 +58,7 @@ class Race:
     @property
     def noise(self) -> Noise | None:
         """Noise on the best's class of GPU."""
-        return noise_of(self.facts.noise.squares, self.facts.noise.df)
+        return self.facts.noise.noise
 
     @property
     def effort(self) -> Effort:

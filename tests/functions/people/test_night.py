@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from functions.experiments.rules.gains import Gain, chain
 from functions.formats.markdown import code
 from functions.trust.rules.discoveries import discoveries
-from functions.trust.rules.noise import Noise
+from state.facts import Noise
 from state.records import KeepRecord
 from tests.labs import crashed, open_tag, told, tried
 

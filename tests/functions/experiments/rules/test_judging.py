@@ -15,7 +15,7 @@ from functions.experiments.rules.judging import (
 )
 from functions.experiments.rules.verdict import Key
 from functions.pool.rules.leases import Breaker
-from functions.trust.rules.noise import Repeats, Sums, run_again, written
+from functions.trust.rules.noise import Repeats, run_again, written
 from state.decisions import Ending
 from state.facts import Comparison, Refusals, RunFacts, Spread
 from state.noise import code_of
@@ -53,7 +53,7 @@ def repeats(*values: float) -> str:
     """The stored runs of a code, from its earlier values."""
     runs: Repeats | None = None
     for value in values:
-        runs, _ = run_again(runs, value, Sums())
+        runs, _ = run_again(runs, value, Spread())
     return written(runs) if runs else ""
 
 
@@ -77,7 +77,7 @@ def judged(
     """The ending of a run of this value; `before` is what other runs of its code measured."""
     e = experiment(2, **{"status": "running", "commit_sha": "bbbbbbb", **run})
     noise = Spread(
-        0.0 if sigma is None else 50 * sigma**2, 0 if sigma is None else 50, (repeats(*before), "", "")
+        0 if sigma is None else 50, 0.0 if sigma is None else 50 * sigma**2, (repeats(*before), "", "")
     )
     about = facts(e, **known or {})
     under = conditions_of(key, about)

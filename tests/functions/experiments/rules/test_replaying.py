@@ -19,7 +19,7 @@ from functions.experiments.rules.replaying import (
     noise_of,
     replay,
 )
-from functions.trust.rules.noise import Noise
+from state.facts import Noise
 from state.records import Direction
 
 VALUES = st.floats(0.9, 1.1)

@@ -14,7 +14,8 @@ from scipy.stats import t as student
 
 from functions.experiments.rules.gains import Gain
 from functions.trust.rules.discoveries import discoveries, e_value, weight
-from functions.trust.rules.noise import Noise, pooled
+from functions.trust.rules.noise import pooled
+from state.facts import Noise
 
 SURE = Noise(1.0, 60)
 

@@ -9,17 +9,17 @@ from scipy.stats import t
 
 from functions.fold import ClassNoise, measure
 from functions.trust.rules.hidden import ALPHA, HiddenRuns, is_behind, is_unshown
-from functions.trust.rules.noise import Mean, Noise, Sums
-from state.facts import HiddenFacts
+from functions.trust.rules.noise import Mean
+from state.facts import HiddenFacts, Noise, Spread
 from state.records import Direction
 
-NONE = HiddenRuns(Sums(), {})
+NONE = HiddenRuns(Spread(), {})
 RUNS = st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.5, 1.5)), max_size=12)
 
 
 @given(RUNS)
 def test_its_noise_is_estimated_as_that_of_the_visible_metric(runs: list[tuple[str, float]]) -> None:
-    known, visible = NONE, ClassNoise(Sums())
+    known, visible = NONE, ClassNoise(Spread())
     for nth, (code, value) in enumerate(runs):
         known = known.with_run(code, f"{code}-{nth}", value)
         measure(visible, code, None, value)

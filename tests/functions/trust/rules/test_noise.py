@@ -15,9 +15,7 @@ from functions.experiments.rules.opening import first_policy
 from functions.experiments.rules.verdict import LARGEST
 from functions.trust.rules.noise import (
     Mean,
-    Noise,
     Repeats,
-    Sums,
     is_outlier,
     near_margin,
     near_scores,
@@ -28,7 +26,7 @@ from functions.trust.rules.noise import (
     usual_distance,
     written,
 )
-from state.facts import Spread
+from state.facts import Noise, Spread
 from state.policy import Policy
 from state.records import Direction
 from state.settings import Settings
@@ -169,14 +167,14 @@ def test_a_run_that_went_wrong_is_an_outlier_and_one_that_noise_explains_is_not(
     assert not is_outlier(before, 6.5, Noise(0.0, 2))
 
 
-OTHERS = Sums(10, 10 * 0.001**2)
+OTHERS = Spread(10, 10 * 0.001**2)
 """Noise of 0.001 among other code."""
 
 
-def folded(values: list[float], others: Sums = OTHERS) -> tuple[Repeats, Sums]:
+def folded(values: list[float], others: Spread = OTHERS) -> tuple[Repeats, Spread]:
     """The runs of one code, and what they have changed of the noise."""
     runs: Repeats | None = None
-    sums = Sums()
+    sums = Spread()
     for value in values:
         runs, learned = run_again(parsed(written(runs)) if runs else None, value, others)
         sums = sums.with_(learned)
@@ -198,7 +196,7 @@ def test_a_contradicted_first_run_leaves_what_the_others_make_without_it(further
 
 
 def test_a_first_run_that_few_others_contradicted_leaves_once_more_are_known() -> None:
-    alone = Sums()
+    alone = Spread()
 
     before, learned = folded([0.0001, 2.83], alone)
     after, in_all = folded([0.0001, 2.83, 2.831], alone)
@@ -244,7 +242,7 @@ def test_the_margin_is_the_policy_s_else_one_sigma_of_a_difference_and_at_least_
 
 def test_the_band_of_near_misses_grows_with_the_noise() -> None:
     narrow, wide = (
-        near_scores(1.0, "minimize", Policy(), spread) for spread in (Spread(), Spread(0.0008, 2))
+        near_scores(1.0, "minimize", Policy(), spread) for spread in (Spread(), Spread(2, 0.0008))
     )
 
     assert narrow == pytest.approx((0.998, 1.002))

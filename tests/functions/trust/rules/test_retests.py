@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bench._tag import KeepingTag
 from functions.experiments.rules.keeping import SeedScores
-from functions.trust.rules.noise import Noise, cautious
+from functions.trust.rules.noise import cautious
 from functions.trust.rules.retests import (
     PASSED,
     SEED_STEP,
@@ -31,6 +31,7 @@ from functions.trust.rules.retests import (
     due_step,
     next_seed,
 )
+from state.facts import Noise
 from state.records import Direction, Trust, score
 
 SIGMA = 0.001

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions.fold import CONTRADICTED
-from functions.trust.rules.noise import Repeats, Sums, run_again, written
+from functions.trust.rules.noise import Repeats, run_again, written
 from functions.trust.rules.retests import Confirm, Demote, Dismiss, GiveUp, Promote, RunAgain, Step
 from functions.trust.rules.retracting import link_of
 from functions.trust.rules.ruling import Race
@@ -20,7 +20,7 @@ from state.records import Best, Experiment, Tag
 from tests.functions.sample import experiment
 
 SIGMA = 0.001
-OTHERS = Sums(50, 50 * SIGMA**2)
+OTHERS = Spread(50, 50 * SIGMA**2)
 """Noise of other code."""
 TAG = Tag(name="mar11", branch="b", created_at=0.0)
 
@@ -88,7 +88,7 @@ def race(*chain: Played, rivals: Sequence[Played] = ()) -> Race:
             best,
             {played.record.experiment_id: played.record for played in everybody},
             {played.record.experiment_id: played.retests for played in everybody},
-            Spread(OTHERS.squares, OTHERS.df, tuple(played.noise for played in everybody)),
+            Spread(OTHERS.df, OTHERS.squares, tuple(played.noise for played in everybody)),
         )
     )
 

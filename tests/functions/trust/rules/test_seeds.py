@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from functions.experiments.rules.keeping import SeedScores, borne_out, falls, is_hopeless, new_best, restored
-from functions.trust.rules.noise import Noise, pooled
+from functions.trust.rules.noise import pooled
 from functions.trust.rules.retests import (
     Confirm,
     Contender,
@@ -22,6 +22,7 @@ from functions.trust.rules.retests import (
     shift_of,
     with_pair,
 )
+from state.facts import Noise
 from state.records import Seeds
 from tests.functions.sample import experiment
 
