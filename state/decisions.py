@@ -27,17 +27,6 @@ class GpuCrashes:
 
 
 @dataclass(frozen=True)
-class NoiseEntry:
-    """What is kept of the runs of one code, or of one worker's runs of it, before and after a change."""
-
-    name: str
-    before: str
-    """As it was when this was decided; empty: nothing was kept."""
-    after: str
-    """Empty: no run is left."""
-
-
-@dataclass(frozen=True)
 class Repeat:
     """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
 
@@ -45,7 +34,7 @@ class Repeat:
     entries: Mapping[str, str]
     """What is kept after it of the runs of its code, and of its worker's runs of it."""
     change: Spread
-    """What it adds, or, below 0, what a first run which it contradicts takes back."""
+    """What it adds to the sums. Below 0: it contradicts the first run of its code, which counts no longer."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +204,8 @@ class Ruling:
 class LeftNoise:
     """The noise without the runs that leave."""
 
-    entries: Sequence[NoiseEntry]
+    entries: Mapping[str, tuple[str, str]]
+    """What is kept of the runs of its code, and of each worker's runs of it, before and after; empty: nothing."""
     change: Spread
 
 
@@ -250,8 +240,9 @@ others (`dead`: nothing of the run is left on the GPU; `unproven`: something may
 
 
 AfterLease = Literal["requeued", "same_attempt", "stopped", "lost"]
-"""What becomes of an experiment whose lease was broken: it waits for another attempt, or again with the one that it
-had, or has this final status."""
+"""What becomes of an experiment whose lease was broken.
+
+`requeued`: it waits for another attempt. `same_attempt`: it waits again with its attempt. Else its final status."""
 
 
 @dataclass(frozen=True)

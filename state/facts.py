@@ -401,4 +401,4 @@ class SearchFacts:
     merging: Sequence[Sketch]
     """What a merge brings together."""
     beside: Sequence[Sketch] | None
-    """Of a new root that is not the tag's first: what the newest branches began with."""
+    """The first experiments of the newest branches; None: the branch is no new root, or the tag's first."""

@@ -1,5 +1,4 @@
-"""Hypotheses, the beliefs about them, the populations that test them, and the journal of all that: checkpoints in
-Markdown, appended and never changed."""
+"""Hypotheses, the beliefs about them, their populations and the journal: checkpoints, appended and never changed."""
 
 from __future__ import annotations
 

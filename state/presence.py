@@ -1,5 +1,4 @@
-"""The lab at a glance: which of its processes are alive, what waits, and counts of all that ever ran. No decision
-rests on it."""
+"""The lab at a glance: its living processes, the work that waits, and counts. No decision rests on it."""
 
 from __future__ import annotations
 
@@ -161,15 +160,15 @@ class Overviews(Store):
                 **{name: reads.number("HEXISTS", keys("tick", name), "paused_at") for name in ticking},
             }
         )
-        tags, swarms = found["tags"], found["swarms"]
+        tags, swarms, now = found["tags"], found["swarms"], found["now"]
         counted = await lab.pipeline(
             [
                 *(("ZCARD", keys.status(tag, "queued", "")[0]) for tag in tags),
-                *(("ZCOUNT", keys("swarm_seen", tag), found["now"] - ACTIVE_S, "+inf") for tag in swarms),
+                *(("ZCOUNT", keys("swarm_seen", tag), now - ACTIVE_S, "+inf") for tag in swarms),
             ]
         )
         return Overview(
-            now=found["now"],
+            now=now,
             processes=alive_in(found, alive_s),
             gpus=found["gpus"],
             paused_tags=found["paused_tags"],

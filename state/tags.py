@@ -35,7 +35,7 @@ class Paused:
     reason: str | None
     waiting: int
     """Experiments that keep their place while the tag is paused."""
-    told: list[str]
+    stopping: list[str]
     """Experiments in progress that have to stop."""
 
 

@@ -10,7 +10,7 @@ from functions.experiments.views.hints import Account, budget_view
 from functions.kernel.contract import Command, Response, TagCommand, function
 from state.booking import RESOURCES, Resource
 from state.ids import Tag as TagName
-from state.records import stamp
+from state.records import stamp, view_of
 from state.tags import Limit, Tags
 
 MOST = 10**12
@@ -85,15 +85,7 @@ async def pause(request: PauseTag, tags: Tags) -> PausedTag:
     """Dispatch nothing of a tag: what waits keeps its place, what runs goes on, others are served at once."""
     stop_reason = (request.reason or "its tag was paused") if request.stop_running else None
     done = await tags.pause(request.tag, request.reason, stop_reason=stop_reason)
-    return PausedTag(
-        tag=request.tag,
-        paused=True,
-        changed=done.changed,
-        reason=done.reason,
-        paused_at=stamp(done.since),
-        waiting=done.waiting,
-        stopping=done.told,
-    )
+    return view_of(PausedTag, done, tag=request.tag, paused=True, paused_at=stamp(done.since))
 
 
 class UnpausedTag(Response):

@@ -81,7 +81,7 @@ class Preloading(Reading):
 
 @dataclass(frozen=True)
 class Drafting(Reading):
-    """The same for a draft that is written."""
+    """The same for who writes a draft."""
 
     lane: PiLane
 

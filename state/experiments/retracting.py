@@ -64,7 +64,7 @@ class Retracting(ExperimentReader):
         record, tag, shift = keys.experiment(e.experiment_id), keys.tag(e.tag), retraction.shift
         categories, times = f"categories:{e.tag}", keys("reference_times", e.tag)
         noise, code = noise_key(keys, e.tag, e.gpu_class), code_of(e, e.best_key)
-        entries = left.entries if left else ()
+        entries = left.entries if left else {}
         total, kept = f"{e.category}:total", f"{e.category}:kept"
 
         async def decide(change: Change) -> bool:
@@ -72,7 +72,7 @@ class Retracting(ExperimentReader):
                 hmget(record, "status", "branches"),
                 hmget(keys.best(e.tag, e.best_key), "version"),
                 hmget(tag, "finishes", "total", "crashed", "awaits_baseline"),
-                hmget(noise, "df", "squares", *(entry.name for entry in entries)),
+                hmget(noise, "df", "squares", *entries),
                 hmget(keys(categories), total),
                 hmget(times, *e.time_classes),
                 *versions_of(keys, retraction.growths),
@@ -81,7 +81,7 @@ class Retracting(ExperimentReader):
                 (mine["status"], int(mine["branches"] or 0)) != (e.status, e.branches)
                 or int(best_now["version"] or 0) != (best.version if best else 0)
                 or int(of_tag["finishes"] or 0) != facts.tag.finishes
-                or any((spread[entry.name] or "") != entry.before for entry in entries)
+                or any((spread[name] or "") != before for name, (before, _) in entries.items())
                 or not are_as_read(retraction.growths, traces)
             ):
                 return False

@@ -74,8 +74,8 @@ def leave_noise(
 ) -> None:
     """Take runs out of the noise; `sums` are its df and squares now."""
     change.zrem(runs_at(noise, code), *leaving)
-    change.hset(noise, {entry.name: entry.after for entry in left.entries if entry.after})
-    change.hdel(noise, *(entry.name for entry in left.entries if not entry.after))
+    change.hset(noise, {name: after for name, (_, after) in left.entries.items() if after})
+    change.hdel(noise, *(name for name, (_, after) in left.entries.items() if not after))
     now = Spread(int(sums["df"] or 0), float(sums["squares"] or 0))
     change.hset(noise, now.changed(left.change))
 

@@ -14,7 +14,7 @@ from functions.experiments.rules.opening import is_base_code
 from functions.fold import CONTRADICTED, ClassNoise, largest_gain, measure
 from functions.runs.rules.stopping import told_by
 from functions.trust.rules.noise import change_of, parsed, without, written
-from state.decisions import Growth, LeftNoise, NoiseEntry, Retraction
+from state.decisions import Growth, LeftNoise, Retraction
 from state.derived import change
 from state.errors import Conflict
 from state.facts import RetractionFacts, Spread
@@ -227,10 +227,10 @@ def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
 
 def _left_noise(facts: RetractionFacts, after: ClassNoise) -> LeftNoise:
     """The noise without the leaving runs."""
-    entries, by = list[NoiseEntry](), Spread()
+    entries, by = dict[str, tuple[str, str]](), Spread()
     for name, text in _of_code(facts).items():
         left = after.runs.get(name)
-        entries.append(NoiseEntry(name, text, written(left) if left else ""))
+        entries[name] = text, written(left) if left else ""
         by = by.with_(change_of(parsed(text), left))
     return LeftNoise(entries, by)
 
