@@ -129,6 +129,21 @@ async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_dec
     assert (await raced(lab, loosely("ZRANGE", zset, "0", "-1"), same_value)) == (1, ["m"])
 
 
+async def test_a_read_with_a_meaning_answers_that_and_is_guarded_by_what_is_stored(
+    lab: Lab, hash_: str
+) -> None:
+    def doubled(stored: dict[str, str | None]) -> int:
+        return 2 * int(stored["a"] or 0)
+
+    async def meddle() -> None:
+        await lab.command("HSET", hash_, "a", "4")
+
+    assert await raced(lab, hmget(hash_, "a").to(doubled), meddle) == (2, 8)
+    await lab.command("HSET", hash_, "a", "1")
+    assert await raced(lab, hmget(hash_, "a").to(doubled).loose(), meddle) == (1, 2)
+    assert await lab.one(hmget(hash_, "a").to(doubled).to(str)) == "8"
+
+
 @pytest.mark.parametrize(("holds", "times"), [(False, 1), (True, 2)])
 async def test_what_may_decide_is_guarded_once_it_is_held(
     lab: Lab, hash_: str, zset: str, holds: bool, times: int
