@@ -6,11 +6,10 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from runpy import run_module
 from typing import Any
 
 import psutil
@@ -19,13 +18,14 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
 from tests.journeys.probe_clock import NAME, PERIOD_S
+from tests.warm import Started, call
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 FAST = {"NIGHTJAR_STALE_S": "3.6"}
 PATIENCE_S = 120.0
 
-Start = Callable[..., subprocess.Popen[bytes]]
+Start = Callable[[str], Started]
 
 
 @pytest.fixture
@@ -38,20 +38,12 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
         "NIGHTJAR_DATA": str(tmp_path),
     }
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")} | FAST | ours
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Started] = []
     log = tmp_path / "processes.log"
 
-    def start(module: str) -> subprocess.Popen[bytes]:
-        with log.open("a") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
-        started.append(process)
-        return process
+    def start(module: str) -> Started:
+        started.append(call(become, module, environment, log))
+        return started[-1]
 
     yield start
     for process in started:
@@ -59,6 +51,16 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
         process.wait()
     said = log.read_text()
     assert "Traceback" not in said, said
+
+
+def become(module: str, environment: Mapping[str, str], log: Path) -> None:
+    """Turn this fork into a process that runs a module."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("a") as output:
+        for number in (1, 2):
+            os.dup2(output.fileno(), number)
+    run_module(module, run_name="__main__")
 
 
 async def until(met: Callable[[], Awaitable[bool]], what: str) -> None:
@@ -80,7 +82,7 @@ async def until_fired(process: Process, names: list[str], more: int = 3) -> None
         await until(enough, f"{more} more firings of {name}")
 
 
-async def until_up(process: Process, clocks: list[subprocess.Popen[bytes]]) -> None:
+async def until_up(process: Process, clocks: list[Started]) -> None:
     """Wait until each of these has begun to work: before, a signal ends it as it ends any process."""
 
     async def announced() -> bool:
@@ -90,7 +92,7 @@ async def until_up(process: Process, clocks: list[subprocess.Popen[bytes]]) -> N
     await until(announced, "the clocks are up")
 
 
-async def freeze(*clocks: subprocess.Popen[bytes]) -> None:
+async def freeze(*clocks: Started) -> None:
     """SIGSTOP, and wait until it took effect."""
     for clock in clocks:
         clock.send_signal(signal.SIGSTOP)
@@ -124,7 +126,7 @@ async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_firing_co
     await until_fired(process, list(periods))
     clocks[2].kill()  # the one that was stopped goes on alone
     await until_fired(process, list(periods))
-    clocks[1].terminate()
+    clocks[1].send_signal(signal.SIGTERM)
     assert clocks[1].wait(PATIENCE_S) == 0
 
     for name, period in periods.items():
@@ -168,7 +170,7 @@ async def test_of_the_firings_that_all_clocks_missed_the_latest_is_made_up_once(
     await until_fired(process, [NAME], more=2)
     await until_up(process, clocks)
     for clock in clocks:
-        clock.terminate()
+        clock.send_signal(signal.SIGTERM)
         assert clock.wait(PATIENCE_S) == 0
 
     firings = await fired(process, NAME)
