@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from pydantic import Field
@@ -76,34 +76,27 @@ def _written(folder: Path, a: bytes, b: bytes) -> Path:
 
 async def _printed(folder: Path) -> bytes:
     """Git's diff of the files a and b, cut after LONGEST_DIFF + 1 bytes."""
-    child = await _begun(folder)
+    child = _begun(folder)
     assert child.stdout is not None
-    printed = bytearray()
     try:
-        while len(printed) <= LONGEST_DIFF and (part := await child.stdout.read(LONGEST_DIFF)):
-            printed += part
-        if len(printed) <= LONGEST_DIFF and await child.wait() != DIFFERENT:
+        printed = await asyncio.to_thread(child.stdout.read, LONGEST_DIFF + 1)
+        if len(printed) <= LONGEST_DIFF and await asyncio.to_thread(child.wait) != DIFFERENT:
             raise Unavailable(
                 f"git diff ended with {child.returncode} on the machine of the web process",
                 hint="repeat it; or read both patches with experiment::get and compare them yourself",
             )
     finally:
-        if child.returncode is None:
-            with suppress(ProcessLookupError):
-                child.kill()
-        while await child.stdout.read(LONGEST_DIFF):
-            pass  # a pipe that is not read to its end stays open
-        await child.wait()
-    return bytes(printed[: LONGEST_DIFF + 1])
+        child.kill()  # nothing where it has ended
+        child.wait()
+        child.stdout.close()
+    return printed
 
 
-async def _begun(folder: Path) -> Process:
-    """Git in a folder that is no repository, without anybody's settings, variables or secrets."""
+def _begun(folder: Path) -> subprocess.Popen[bytes]:
+    """Git in a folder that is no repository, without anybody's settings, variables or secrets; not a fork of uvloop."""
     env = environment(HOME=str(folder), GIT_CEILING_DIRECTORIES=str(folder.parent))
     try:
-        return await asyncio.create_subprocess_exec(
-            *command(folder, *_DIFF), env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
-        )
+        return subprocess.Popen(command(folder, *_DIFF), env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
     except FileNotFoundError as problem:
         raise Unavailable(
             "there is no git on the machine of the web process, and it makes the diff",
