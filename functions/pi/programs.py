@@ -43,7 +43,7 @@ from state.errors import NightjarError
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.presence import Presence
-from state.program_facts import DueFacts, ProgramVersion
+from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
 from state.programs import FOLDER, Programs, base_of, read_charter, read_charters
 from state.records import stamp, view_of
 from state.settings import Settings

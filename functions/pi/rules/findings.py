@@ -13,7 +13,7 @@ from typing import Literal
 from functions.beliefs.rules.theory import least_decided
 from functions.search.rules.suggestions import high_yield, underexplored
 from functions.swarm.rules.populations import Population
-from state.program_facts import DueFacts, FindingsFacts, ProgramAsk, ProgramVersion
+from state.program_facts import DueFacts, FindingsFacts, ProgramVersion
 from state.records import Dimension, Direction, Hypothesis, Sketch, Value, score
 
 # -- When a new version of a tag's program is due, and whether a language model writes it.
