@@ -93,7 +93,7 @@ async def _printed(folder: Path) -> bytes:
 
 
 def _begun(folder: Path) -> subprocess.Popen[bytes]:
-    """Git in a folder that is no repository, without anybody's settings, variables or secrets; not a fork of uvloop."""
+    """Git in a folder that is no repository, without settings, variables or secrets of anybody; no fork of uvloop."""
     env = environment(HOME=str(folder), GIT_CEILING_DIRECTORIES=str(folder.parent))
     try:
         return subprocess.Popen(command(folder, *_DIFF), env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
