@@ -210,9 +210,16 @@ def clock() -> Read[float]:
     return Read(("TIME",), lambda reply: round(float(reply[0]) + float(reply[1]) / 1e6, 6), None)
 
 
-def loosely(*command: Arg) -> Read[Any]:
-    """What no guard can watch: a page, a range, a rank. Choose of it, and read what was chosen."""
-    return Read(command, None, None)
+@overload
+def loosely(*command: Arg) -> Read[Any]: ...
+@overload
+def loosely(*command: Arg, to: Callable[[Any], T]) -> Read[T]: ...
+def loosely(*command: Arg, to: Callable[[Any], Any] | None = None) -> Read[Any]:
+    """What no guard can watch: a page, a range, a rank. Choose of it, and read what was chosen.
+
+    `to`: what the reply means.
+    """
+    return Read(command, to, None)
 
 
 Asked = Read[Any] | Sequence[Arg]

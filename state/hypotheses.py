@@ -204,7 +204,7 @@ async def read_beliefs(
             "tag": reads.tag(keys, tag),
             "policy": reads.policy(keys, tag),
             "dimensions_version": hmget(keys("dimensions", tag), "version"),
-            "dimensions": loosely("HGET", keys("dimensions", tag), "values").to(dimensions_in),
+            "dimensions": loosely("HGET", keys("dimensions", tag), "values", to=dimensions_in),
             "beliefs": hmget(keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
             "open": reads.models(Hypothesis, keys("hypotheses", tag)).to(by_age),
             "populations": ("HGETALL", keys("populations", tag)),
@@ -262,7 +262,7 @@ class Journal(Store):
                 "archived": reads.models(Hypothesis, keys("archived_hypotheses", tag)),
                 "populations": ("HGETALL", keys("populations", tag)),
                 "assigned": ("HGETALL", keys("assigned", tag)),
-                "before": loosely("GET", keys("last_checkpoint", tag)).to(BeliefSnapshot.read),
+                "before": loosely("GET", keys("last_checkpoint", tag), to=BeliefSnapshot.read),
             }
         )
         del found["count"]

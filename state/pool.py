@@ -57,7 +57,7 @@ class Pool(Store):
         most = math.ceil(last_s / HISTORY_EVERY_S)
         now, gpu, environment, rows = await self._lab.read(
             clock(),
-            loosely("HGETALL", self._keys.gpu(gpu_id)).to(Gpu.found),
+            loosely("HGETALL", self._keys.gpu(gpu_id), to=Gpu.found),
             loosely("HGET", self._keys("environments"), gpu_id),
             loosely("LRANGE", self._keys.gpu_history(gpu_id), -most, -1),
         )
@@ -92,7 +92,7 @@ class Pool(Store):
             return holding
         _, tag = named_by(gpu.holder)
         held: dict[str, Asked] = {
-            "experiment": loosely("HGETALL", keys.experiment(gpu.holder)).to(Experiment.found),
+            "experiment": loosely("HGETALL", keys.experiment(gpu.holder), to=Experiment.found),
             "policy": reads.policy(keys, tag),
             "stop_fence": reads.number("HGET", keys.tag(tag), "stop_fence"),
         }
@@ -137,7 +137,7 @@ class Pool(Store):
             {
                 **{f"at {queue}": ("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads},
                 **{queue: reads.records(lab, Experiment, queue, limit=most) for queue, most in heads},
-                **{i: loosely("HGETALL", keys.experiment(i)).to(Experiment.found) for i in late},
+                **{i: loosely("HGETALL", keys.experiment(i), to=Experiment.found) for i in late},
                 "idle": reads.gpus(lab, "idle_gpus"),
             }
         )
@@ -211,7 +211,7 @@ class Pool(Store):
 
         if refused := await self._lab.change(decide):
             return refused
-        return await self._lab.read(loosely("HGETALL", key).to(Gpu.parse), clock())
+        return await self._lab.read(loosely("HGETALL", key, to=Gpu.parse), clock())
 
     def heartbeat(
         self,

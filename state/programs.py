@@ -77,7 +77,7 @@ class Programs(Store):
                 "strategy": reads.strategy(keys, tag),
                 "populations": ("HVALS", keys("populations", tag)),
                 "current": _newest(keys, tag),
-                "ask": loosely("HGETALL", keys("program_ask", tag)).to(_ask),
+                "ask": loosely("HGETALL", keys("program_ask", tag), to=_ask),
                 "base": _base(keys),
             }
         )
@@ -213,14 +213,16 @@ def base_of(text: str, workers: str | None) -> Base:
 
 def _base(keys: Keys) -> Read[Base | None]:
     """The charter; None before a process has read it."""
-    return loosely("HGETALL", keys("program_base")).to(
-        lambda stored: Base(stored["text"], stored["digest"], stored.get("workers")) if stored else None
+    return loosely(
+        "HGETALL",
+        keys("program_base"),
+        to=lambda stored: Base(stored["text"], stored["digest"], stored.get("workers")) if stored else None,
     )
 
 
 def _newest(keys: Keys, tag: str) -> Read[ProgramVersion | None]:
     """The newest version of a tag's program."""
-    return loosely("LINDEX", keys("programs", tag), -1).to(lambda text: text and ProgramVersion.read(text))
+    return loosely("LINDEX", keys("programs", tag), -1, to=lambda text: text and ProgramVersion.read(text))
 
 
 def _ask(stored: dict[str, str]) -> ProgramAsk | None:

@@ -81,7 +81,7 @@ def members(
         },
     )
     meaning = dict if fields else _hashes
-    return loosely(*command).to(meaning)
+    return loosely(*command, to=meaning)
 
 
 def rows(
@@ -132,17 +132,17 @@ def fields_of(pairs: Sequence[str]) -> dict[str, str]:
 
 def number(*command: Arg) -> Read[int]:
     """A counter; 0 where there is none."""
-    return loosely(*command).to(lambda reply: int(reply or 0))
+    return loosely(*command, to=lambda reply: int(reply or 0))
 
 
 def models(kind: type[M], key: str) -> Read[list[M]]:
     """The values of a hash, each a model as JSON; in no order."""
-    return loosely("HVALS", key).to(lambda texts: [kind.model_validate_json(text) for text in texts])
+    return loosely("HVALS", key, to=lambda texts: [kind.model_validate_json(text) for text in texts])
 
 
 def experiment(keys: Keys, experiment_id: str) -> Read[Experiment]:
     """Raises NotFound: no such experiment."""
-    return loosely("HGETALL", keys.experiment(experiment_id)).to(lambda it: experiment_in(it, experiment_id))
+    return loosely("HGETALL", keys.experiment(experiment_id), to=lambda it: experiment_in(it, experiment_id))
 
 
 def experiment_in(stored: Mapping[str, str], experiment_id: str) -> Experiment:
@@ -154,7 +154,7 @@ def experiment_in(stored: Mapping[str, str], experiment_id: str) -> Experiment:
 
 def tag(keys: Keys, name: str) -> Read[Tag]:
     """Raises NotFound: no such tag."""
-    return loosely("HGETALL", keys.tag(name)).to(lambda stored: tag_in(stored, name))
+    return loosely("HGETALL", keys.tag(name), to=lambda stored: tag_in(stored, name))
 
 
 def tag_in(stored: Mapping[str, str], name: str) -> Tag:
@@ -166,17 +166,17 @@ def tag_in(stored: Mapping[str, str], name: str) -> Tag:
 
 def policy(keys: Keys, name: str) -> Read[Policy]:
     """The policy of a tag; the defaults where there is no such tag."""
-    return loosely("HGET", keys("policy", name), "values").to(lambda text: read_policy(text or "{}"))
+    return loosely("HGET", keys("policy", name), "values", to=lambda text: read_policy(text or "{}"))
 
 
 def strategy(keys: Keys, name: str) -> Read[Strategy]:
     """The strategy of a tag that there is."""
-    return loosely("HGETALL", keys("strategy", name)).to(Strategy.parse)
+    return loosely("HGETALL", keys("strategy", name), to=Strategy.parse)
 
 
 def best(keys: Keys, name: str, other_key: str | None = None) -> Read[Best | None]:
     """The best of a tag under its main comparability key, or under another; None: nothing was kept."""
-    return loosely("HGETALL", keys.best(name, other_key)).to(Best.found)
+    return loosely("HGETALL", keys.best(name, other_key), to=Best.found)
 
 
 def best_config(lab: Lab, name: str) -> Read[dict[str, Any]]:
@@ -195,7 +195,7 @@ def categories(keys: Keys, name: str) -> Read[dict[str, tuple[int, int]]]:
         names = sorted({field.rpartition(":")[0] for field in stored})
         return {n: (int(stored.get(f"{n}:total", 0)), int(stored.get(f"{n}:kept", 0))) for n in names}
 
-    return loosely("HGETALL", keys("categories", name)).to(counted)
+    return loosely("HGETALL", keys("categories", name), to=counted)
 
 
 def crashes_in_a_row(keys: Keys, name: str) -> Read[int]:
@@ -211,14 +211,14 @@ def active_workers(lab: Lab, name: str) -> Read[int]:
 
 def noise(keys: Keys, name: str, gpu_class: str | None) -> Read[Spread]:
     """The noise of a tag and GPU class, over all repeats."""
-    return loosely("HMGET", noise_key(keys, name, gpu_class), "squares", "df").to(_spread)
+    return loosely("HMGET", noise_key(keys, name, gpu_class), "squares", "df", to=_spread)
 
 
 def main_noise(lab: Lab, name: str) -> Read[Spread]:
     """The noise of a tag's main class of GPU."""
     of_tag = noise_key(lab.keys, name, None).removesuffix(class_id(None))
     args = {"tag": name, "noise": of_tag, "no_class": class_id(None)}
-    return loosely(*lab.reading("read_noise", args=args)).to(_spread)
+    return loosely(*lab.reading("read_noise", args=args), to=_spread)
 
 
 def _spread(stored: Sequence[str | None]) -> Spread:
@@ -261,7 +261,7 @@ def above(lab: Lab, ids: Sequence[str], most: int) -> Read[tuple[dict[str, Exper
 
     args: dict[str, Arg] = {"experiments": lab.keys.experiment(""), "most": most}
     starts = [lab.keys.experiment(name) for name in ids]
-    return loosely(*lab.reading("walk_up", keys={"starts": starts}, args=args)).to(walked)
+    return loosely(*lab.reading("walk_up", keys={"starts": starts}, args=args), to=walked)
 
 
 def ancestry(known: Mapping[str, Experiment]) -> dict[str, Experiment]:

@@ -47,7 +47,7 @@ class Searches(Store):
         lab, keys = self._lab, self._keys
         ground: dict[str, Read[Any] | None] = {"chosen": None}
         if selection_id:
-            ground["chosen"] = loosely("HGETALL", keys.selection(selection_id)).to(Selection.found)
+            ground["chosen"] = loosely("HGETALL", keys.selection(selection_id), to=Selection.found)
             ground["roots"] = reads.members(
                 lab, keys("traces", tag), keys.trace(""), limit=BESIDE_READ, newest=True, fields=("root",)
             )
@@ -140,8 +140,8 @@ def _beside(
 
 
 def _sketch(lab: Lab, experiment_id: str) -> Read[Sketch | None]:
-    return loosely("HMGET", lab.keys.experiment(experiment_id), *fields_in(Sketch)).to(
-        lambda row: row_as(Sketch, row)
+    return loosely(
+        "HMGET", lab.keys.experiment(experiment_id), *fields_in(Sketch), to=lambda row: row_as(Sketch, row)
     )
 
 

@@ -526,7 +526,7 @@ def lags(lab: Lab) -> Read[dict[str, Any]]:
         }
         return {"length": length, "dead_letters": dead, "bindings": bindings}
 
-    return loosely(*lab.reading("read_lags")).to(meaning)
+    return loosely(*lab.reading("read_lags"), to=meaning)
 
 
 def follows(one: str, other: str) -> bool:

@@ -112,7 +112,7 @@ class ExperimentReader(Store):
                 "most_bytes": window.most_bytes,
             },
         )
-        return loosely(*command).to(page_of)
+        return loosely(*command, to=page_of)
 
     async def ends(self, tag: str, last: int, near: tuple[float, float] | None) -> tuple[list[End], int]:
         """Ends of the newest finished experiments, oldest first, and number of near misses with a score in `near`."""
@@ -217,7 +217,7 @@ def attempts_of(keys: Keys, experiment_id: str) -> Read[dict[int, dict[str, str]
                 found.setdefault(int(number), {})[name] = value
         return dict(sorted(found.items()))
 
-    return loosely("HGETALL", keys.attempts(experiment_id)).to(by_number)
+    return loosely("HGETALL", keys.attempts(experiment_id), to=by_number)
 
 
 def ends(lab: Lab, tag: str, last: int) -> Read[list[End]]:

@@ -140,7 +140,7 @@ class Registering(Queueing):
             named = parents.get(idea.parent_ids[0]) if idea.parent_ids else None
             trace_id = named.trace_id if named else None if idea.parent_ids else found["of_best"]
             if trace_id is not None:
-                more["branch"] = loosely("HGETALL", keys.trace(trace_id)).to(Trace.found)
+                more["branch"] = loosely("HGETALL", keys.trace(trace_id), to=Trace.found)
         return more
 
     async def commits_of(self, tag: str, names: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -80,7 +80,7 @@ class Retesting(ExperimentReader):
         sums = ("squares", "df", *(link.code or "" for link in links))
         found = await self._lab.read(
             {
-                name: loosely("HGETALL", keys.experiment(name)).to(Experiment.found)
+                name: loosely("HGETALL", keys.experiment(name), to=Experiment.found)
                 for name in (*names, *chain.from_iterable(ahead))
             }
             | {"noise": loosely("HMGET", noise_key(keys, tag, of_tag.key_gpu_class), *sums)}

@@ -85,9 +85,9 @@ class Showing(Queueing):
                 "policy": reads.policy(keys, tag),
                 "compared": runs_of(self._lab, OneRun, keys.experiment(experiment_id), "compared_with"),
                 "attempts": attempts_of(keys, experiment_id),
-                "ticks": loosely("LRANGE", keys("reports", experiment_id), 0, -1).to(_each_json),
+                "ticks": loosely("LRANGE", keys("reports", experiment_id), 0, -1, to=_each_json),
                 "log": ("GET", keys("log", experiment_id)),
-                "late_results": loosely("HVALS", keys("evidence", experiment_id)).to(_each_json),
+                "late_results": loosely("HVALS", keys("evidence", experiment_id), to=_each_json),
                 "certificate": ("HGET", keys("certificates", tag), experiment_id),
                 "transfers": reads.models(Transfer, keys("transfers")),
             }
@@ -186,7 +186,7 @@ def _runs(
         return Runs(found[0], tuple(found[1:])) if found else None
 
     given = {"experiments": lab.keys.experiment(""), "fields": names, **args}
-    return loosely(*lab.reading("read_runs", keys=keys, args=given)).to(meaning)
+    return loosely(*lab.reading("read_runs", keys=keys, args=given), to=meaning)
 
 
 def _each_json(texts: Sequence[str]) -> list[Any]:

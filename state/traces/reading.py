@@ -94,7 +94,7 @@ class TraceReader(Store):
         of_tag, best, selection, opened = await lab.read(
             reads.tag(keys, tag),
             reads.best(keys, tag),
-            loosely("HGETALL", keys.selection(chosen or "none")).to(Selection.found),
+            loosely("HGETALL", keys.selection(chosen or "none"), to=Selection.found),
             reads.members(
                 lab, keys("traces", tag), keys.trace(""), limit=most_beside, newest=True, fields=("root",)
             ),
