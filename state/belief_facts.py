@@ -153,7 +153,6 @@ _SNAPSHOT = TypeAdapter(BeliefSnapshot)
 class JournalFacts:
     """A tag's beliefs now, and at its newest checkpoint."""
 
-    tag: str
     now: float
     version: int
     results: int

@@ -245,7 +245,6 @@ MOST_BYTES = 256 * 1024
 """Checkpoints that are read at once: more only where one alone is longer."""
 MOST_TEXTS = 64
 """The same by number."""
-_EVIDENCE = TypeAdapter(list[Evidence])
 
 
 class Journal(Store):
@@ -265,7 +264,7 @@ class Journal(Store):
                 "before": loosely("GET", keys("last_checkpoint", tag), to=BeliefSnapshot.read),
             }
         )
-        del found["count"]
+        del found["tag"], found["count"]  # it is there, and another checkpoint is another decision
         known = by_age([*found.pop("open"), *found.pop("archived")])
         beliefs: dict[str, Any] = {name: int(text or 0) for name, text in found.pop("beliefs").items()}
         return JournalFacts(**found, **beliefs, hypotheses=known)

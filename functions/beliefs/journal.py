@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pydantic import Field
 
 from functions.beliefs.rules.chronicle import chapter, is_due
@@ -43,9 +41,7 @@ async def checkpoint(request: WriteCheckpoint, journal: Journal) -> WrittenCheck
         if not is_due(facts, request.results):
             number = facts.before.number or None
             return change.idle(WrittenCheckpoint(written=False, number=number, text=None))
-        found = await asyncio.to_thread(
-            chapter, facts
-        )  # with a thousand hypotheses it takes tenths of a second
+        found = chapter(facts)
         gone = [h.hypothesis_id for h in found.eliminated]
         text = checkpoint_text(found, await journal.last_evidence(request.tag, gone))
         written = {

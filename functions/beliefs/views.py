@@ -69,7 +69,7 @@ def belief_of(h: Hypothesis) -> Belief:
         hypothesis_id=h.hypothesis_id,
         statement=short(h.statement, 200),
         status=h.settled or h.status,
-        posterior_mean=round(posterior(h).posterior_mean, 3),
+        posterior_mean=round(h.probability, 3),
         n_experiments=h.n_experiments,
     )
 

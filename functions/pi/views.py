@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from functions.beliefs.rules.posterior import posterior
 from functions.beliefs.rules.theory import edges_of
 from functions.formats.authored import ProgramUpdate
 from functions.formats.markdown import code, table, text_of
@@ -196,7 +195,7 @@ def _belief_table(title: str, beliefs: Sequence[Hypothesis]) -> Iterator[str]:
 def _beliefs(hypotheses: Iterable[Hypothesis]) -> Iterator[str]:
     shown = (
         (
-            *(h.hypothesis_id, code(h.statement), f"{posterior(h).posterior_mean:.2f}", h.n_experiments),
+            *(h.hypothesis_id, code(h.statement), f"{h.probability:.2f}", h.n_experiments),
             h.settled or h.status,
         )
         for h in hypotheses

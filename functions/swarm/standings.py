@@ -7,7 +7,6 @@ import asyncio
 from pydantic import Field, RootModel
 
 from functions.beliefs.rules.allocation import information_value
-from functions.beliefs.rules.posterior import posterior
 from functions.experiments.rules.opening import first_policy, swarm_policy
 from functions.kernel.contract import Call, Http, OfSwarm, Response, function
 from functions.kernel.rules.access import STRANGER
@@ -132,7 +131,7 @@ def _view(p: Population, tested: Hypothesis | None, facts: SwarmFacts) -> Popula
         p,
         hypothesis_statement=p.statement,
         status=tested.status if tested else "active",
-        posterior=round(posterior(tested).posterior_mean, 4) if tested else None,
+        posterior=round(tested.probability, 4) if tested else None,
         information_value=round(information_value(tested), 4) if tested else None,
         n_experiments=tested.n_experiments if tested else None,
         target_workers=p.target if facts.populations else facts.active_workers,

@@ -103,3 +103,8 @@ class Hypothesis(HypothesisClaim):
     allocation_penalty: float = 1.0
     evidence: list[Evidence] = []
     """The newest."""
+
+    @property
+    def probability(self) -> float:
+        """P, the posterior mean of theta."""
+        return self.alpha / (self.alpha + self.beta)

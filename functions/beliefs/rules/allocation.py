@@ -45,11 +45,11 @@ def credibility(hypothesis: Hypothesis) -> float:
 
 
 def information_value(hypothesis: Hypothesis) -> float:
-    """uncertainty x importance x credibility x penalty, 0 to 1, with P = alpha / (alpha + beta).
+    """uncertainty x importance x credibility x penalty, 0 to 1.
 
     The uncertainty is the variance of a Bernoulli outcome relative to its maximum: 1 at P = 0.5, 0 at certainty.
     """
-    p = hypothesis.alpha / (hypothesis.alpha + hypothesis.beta)
+    p = hypothesis.probability
     return 4 * p * (1 - p) * hypothesis.importance * credibility(hypothesis) * hypothesis.allocation_penalty
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from functions.beliefs.rules.evidence import ARCHIVED
-from functions.beliefs.rules.posterior import posterior
 from functions.swarm.rules.populations import Population
 from state.belief_facts import BeliefSnapshot, JournalBelief, JournalFacts, Staff
 from state.records import Hypothesis
@@ -53,19 +52,18 @@ def chapter(facts: JournalFacts) -> Chapter:
     """The content of the next checkpoint."""
     before, now = facts.before, snapshot(facts)
     earlier = {h.hypothesis_id: before.beliefs.get(h.hypothesis_id) for h in facts.hypotheses}
-    archived = [h for h in facts.hypotheses if h.settled in ARCHIVED]
-    gone = [h for h in archived if earlier[h.hypothesis_id] != now.beliefs[h.hypothesis_id]]
-    moved = [
-        (h, then.posterior_mean if (then := earlier[h.hypothesis_id]) else UNKNOWN)
+    shown = [
+        h
         for h in facts.hypotheses
-        if h not in archived or h in gone
+        if h.settled not in ARCHIVED or earlier[h.hypothesis_id] != now.beliefs[h.hypothesis_id]
     ]
+    moved = [(h, then.posterior_mean if (then := earlier[h.hypothesis_id]) else UNKNOWN) for h in shown]
     staffed = [*now.populations, *(name for name in before.populations if name not in now.populations)]
     return Chapter(
         before,
         now,
         sorted(moved, key=lambda m: -round(abs(now.beliefs[m[0].hypothesis_id].posterior_mean - m[1]), 6)),
-        gone,
+        eliminated=[h for h in shown if h.settled in ARCHIVED],
         proposed=[h for h in facts.hypotheses if _is_new(h, earlier[h.hypothesis_id])],
         restaffed=[name for name in staffed if before.populations.get(name) != now.populations.get(name)],
     )
@@ -77,7 +75,7 @@ def _is_new(h: Hypothesis, earlier: JournalBelief | None) -> bool:
 
 
 def _stand(h: Hypothesis) -> JournalBelief:
-    return JournalBelief(posterior(h).posterior_mean, h.n_experiments, h.status, h.settled)
+    return JournalBelief(h.probability, h.n_experiments, h.status, h.settled)
 
 
 def _staffs(facts: JournalFacts) -> dict[str, Staff]:

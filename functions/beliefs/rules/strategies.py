@@ -42,7 +42,7 @@ def strategy_of(hypothesis: Hypothesis, *, converged: bool = False) -> SwarmStra
     | P < 0.35 | moonshot |
     | otherwise | investigate |
     """
-    probability = hypothesis.alpha / (hypothesis.alpha + hypothesis.beta)
+    probability = hypothesis.probability
     if hypothesis.phase == "validation":
         return "validate"
     if hypothesis.sprint_left > 0:

@@ -10,7 +10,6 @@ from itertools import combinations
 from typing import Literal
 
 from functions.beliefs.rules.evidence import about
-from functions.beliefs.rules.posterior import posterior
 from state.records import Hypothesis
 
 MOST_NAMED = 5
@@ -80,7 +79,7 @@ def _listed(hypotheses: Sequence[Hypothesis]) -> str:
 
 def _with_belief(h: Hypothesis) -> str:
     runs = "run" if h.n_experiments == 1 else "runs"
-    return f"{h.statement} (P = {posterior(h).posterior_mean:.2f}, {h.n_experiments} {runs})"
+    return f"{h.statement} (P = {h.probability:.2f}, {h.n_experiments} {runs})"
 
 
 def status_digest(hypotheses: Iterable[Hypothesis]) -> str:
@@ -91,4 +90,4 @@ def status_digest(hypotheses: Iterable[Hypothesis]) -> str:
 
 def least_decided(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Hypotheses by the distance of P from 0.5, the nearest first."""
-    return sorted(hypotheses, key=lambda h: (abs(h.alpha / (h.alpha + h.beta) - 0.5), h.hypothesis_id))
+    return sorted(hypotheses, key=lambda h: (abs(h.probability - 0.5), h.hypothesis_id))

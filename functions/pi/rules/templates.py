@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from functions.beliefs.rules.posterior import posterior
 from functions.formats.authored import FrozenDimensionProposal, ProgramUpdate
 from functions.formats.digits import decimals
 from functions.pi.rules.findings import Findings, Region
@@ -102,8 +101,7 @@ def _instructions(f: Findings) -> Iterator[str]:
 def _claims(f: Findings) -> Iterator[str]:
     """Statements of hypotheses. They are words of others, and no other lines hold such."""
     for h in f.beliefs[:MOST_LINES]:
-        odds = posterior(h).posterior_mean
-        yield f"{h.statement} (P {odds:.2f} after {_count(h.n_experiments, 'run', 'runs')})"
+        yield f"{h.statement} (P {h.probability:.2f} after {_count(h.n_experiments, 'run', 'runs')})"
     for h in f.settled[:MOST_LINES]:
         yield f"{h.settled or h.status}: {h.statement}"
 

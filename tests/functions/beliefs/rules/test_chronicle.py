@@ -26,7 +26,6 @@ NONE: Mapping[str, Evidence] = {}
 def facts(*hypotheses: Hypothesis, before: BeliefSnapshot | None = None, **changes: Any) -> JournalFacts:
     """A tag after 100 results, 26 of them of reference runs."""
     given: dict[str, Any] = {
-        "tag": "swarm",
         "now": NOON,
         "version": 140,
         "results": 100,
