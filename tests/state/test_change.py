@@ -81,6 +81,7 @@ async def test_each_kind_of_guard_refuses_what_has_changed_since(
     journal, events = lab.keys("journal", "t"), lab.keys("dead_letters")
     cases: list[tuple[Read[Any], tuple[str, ...], Any]] = [
         (hmget(hash_, "a", "b"), ("HSET", hash_, "b", "2"), {"a": None, "b": "2"}),
+        (hmget(hash_, "a", "b", "c"), ("HSET", hash_, "b", "3"), {"a": None, "b": "3", "c": None}),
         (hmget(hash_, "b"), ("HDEL", hash_, "b"), {"b": None}),
         (hgetall(hash_), ("HSET", hash_, "c", "3"), {"c": "3"}),
         (hgetall(hash_), ("HSET", hash_, "c", "4"), {"c": "4"}),
