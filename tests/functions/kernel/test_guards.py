@@ -122,7 +122,7 @@ async def meddled(lab: Lab, command: str, key: str, words: Sequence[str], expect
 
 
 def each_guard(guards: Sequence[Any]) -> list[tuple[str, int, Sequence[str], Any]]:
-    """The guards of a change; of one with several fields the first and the last (`test_change.py` has one between)."""
+    """The guards of a change; of several fields the first and the last (`test_change.py` has one between)."""
     found: list[tuple[str, int, Sequence[str], Any]] = []
     for command, key, words, expected in guards:
         if command == "HMGET":
