@@ -72,11 +72,21 @@ def test_two_workers_share_experiments_one_of_them_without_redis(
     lab.until_status(other, "stopped")
 
 
+def own_slot(lab: RunningLab) -> str:
+    """The slot of the lab's own worker, which registers it after the lab is ready."""
+
+    def found() -> str | None:
+        own = (gpu["gpu_id"] for gpu in lab.get("pool/list")["workers"] if gpu["transport"] == "redis")
+        return next(own, None)
+
+    return str(lab.until(found, "the lab's own slot is there"))
+
+
 @pytest.fixture
 def far(lab: RunningLab, joined: RemoteWorker) -> Iterator[RemoteWorker]:
     """The idle remote worker. The lab's own worker is drained, so that this one trains everything."""
     lab.until(lambda: [gpu["status"] for gpu in joined.slots()] == ["idle"], "its slot is idle")
-    own = next(gpu["gpu_id"] for gpu in lab.get("pool/list")["workers"] if gpu["transport"] == "redis")
+    own = own_slot(lab)
     lab.post("pool/drain", gpu_id=own)
     yield joined
     lab.post("pool/drain", gpu_id=own, undo=True)
@@ -232,6 +242,7 @@ def test_each_example_file_starts_a_worker(
     (home / ".nightjar-enroll").write_text(enroll_token)
     given = {"SLURM_JOB_ID": "7", "WORK": str(home), "TMPDIR": str(home), "HOME": str(home)}
     given |= {"NIGHTJAR_URL": f"http://127.0.0.1:{lab.port}", "NIGHTJAR_TOKEN": enroll_token}
+    own_slot(lab)
     known = {gpu["gpu_id"] for gpu in lab.get("pool/list")["workers"]}
     running = subprocess.Popen(
         ["bash", "-c", words_of(example)],

@@ -58,7 +58,7 @@ def test_call_takes_the_lab_s_directory_before_and_after_the_function(
 
 
 def test_call_fills_the_path_of_a_get(lab: RunningLab) -> None:
-    gpu = lab.get("pool/list")["workers"][0]["gpu_id"]
+    gpu = lab.until(lambda: lab.get("pool/list")["workers"], "its slot is there")[0]["gpu_id"]
 
     done = nightjar(lab.data, "call", "gpu::health", "--gpu-id", gpu)
 

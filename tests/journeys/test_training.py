@@ -111,7 +111,8 @@ def test_a_patch_that_does_not_apply_is_the_agent_s_fault_and_not_the_worker_s(
         "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-no such line\n+x\n"
     )
 
-    [before] = lab.get("pool/list")["workers"]  # other tests of this lab have crashed on it
+    # other tests of this lab have crashed on it
+    [before] = lab.until(lambda: lab.get("pool/list")["workers"], "its slot is there")
 
     elsewhere = {"commit_sha": "0123456789abcdef0123456789abcdef01234567", "diff": patch}
     with pytest.raises(AssertionError, match="does not apply"):  # the web process tries it

@@ -26,7 +26,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 
 def slot(lab: RunningLab) -> dict[str, Any]:
-    (found,) = lab.get("pool/list")["workers"]
+    (found,) = lab.until(lambda: lab.get("pool/list")["workers"], "the slot is there")
     return dict(found)
 
 

@@ -14,7 +14,7 @@ SLOW = {"train.py": 'import time\ntime.sleep(600)\nimport prepare\nprint("val_bp
 
 
 def status(lab: RunningLab) -> str:
-    (slot,) = lab.get("pool/list")["workers"]
+    (slot,) = lab.until(lambda: lab.get("pool/list")["workers"], "its slot is there")
     return str(slot["status"])
 
 
