@@ -211,7 +211,8 @@ async def test_constants_of_a_script_that_does_not_parse_are_left_to_the_worker(
 async def test_a_git_that_does_not_answer_is_ended(
     tmp_path: Path, repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await lines_between(repo.path, Children(), repo.base, []) is not None  # git's settings are read once
+    # what git's own settings say is read once
+    assert await lines_between(repo.path, Children(), repo.base, []) is not None
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\nexec sleep 600\n")
     program.chmod(0o755)
