@@ -178,7 +178,7 @@ class Booking:
             warn(self.change, self.tag, take.resource, limit, *self._after(take))
 
     def _after(self, take: Taken) -> tuple[int, int]:
-        """What is reserved then, and what is spent."""
+        """The reserved and the spent amount after this."""
         reserved, spent = (int(self.taken[name] or 0) for name in SUMS[take.resource])
         return (reserved + take.more, spent) if take.part == "reserved" else (reserved, spent + take.more)
 

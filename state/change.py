@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -129,7 +130,7 @@ class Read(Generic[T]):
 
     command: Sequence[Arg]
     present: Callable[[Any], T] | None
-    """What the reply means; None: what it is."""
+    """The meaning of the reply; None: the reply itself."""
     guards: Callable[[Any], list[list[Any]]] | None
     """Guards as the commit takes them, the key left out; None: it may change."""
     fields: tuple[str, ...] | None = None
@@ -138,7 +139,7 @@ class Read(Generic[T]):
     """Else it is guarded once `Change.hold` says so."""
 
     def presented(self, reply: Any) -> T:
-        """What the reply means."""
+        """The meaning of the reply."""
         if self.fields is not None and isinstance(reply, list):
             reply = dict(zip(self.fields, reply, strict=True))
         return reply if self.present is None else self.present(reply)
@@ -232,7 +233,7 @@ def _or_false(value: str | None) -> str | Literal[False]:
     return False if value is None else value
 
 
-class Reader:
+class Reader(ABC):
     """Reads several values in one round trip, in the order in which they are named."""
 
     @overload
@@ -266,9 +267,9 @@ class Reader:
         (found,) = await self.read(asked)
         return found
 
+    @abstractmethod
     async def _found(self, asked: Sequence[Asked]) -> list[Any]:
-        """What the replies to these reads mean."""
-        raise NotImplementedError
+        """The meanings of the replies, in the order of the reads."""
 
 
 class Change(Reader):

@@ -240,7 +240,7 @@ others (`dead`: nothing of the run is left on the GPU; `unproven`: something may
 
 
 AfterLease = Literal["requeued", "same_attempt", "stopped", "lost"]
-"""What becomes of an experiment whose lease was broken.
+"""What happens to an experiment after its lease was broken.
 
 `requeued`: it waits for another attempt. `same_attempt`: it waits again with its attempt. Else its final status."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -40,13 +41,30 @@ class Visitor:
         self._line.close()
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        given = {"content-type": "application/json", "authorization": f"Bearer {self._key}", **headers}
-        self._line.request(method, path, None if body is None else json.dumps(body), given)
-        answer = self._line.getresponse()
+        """Status and body of the answer. It shows the operator's key, unless `authorization` is another, or empty."""
+        answer = self._answer(method, path, body, headers)
         text = answer.read()
         return answer.status, json.loads(text) if answer.headers[
             "content-type"
         ] == "application/json" else text
+
+    def cookie(self, path: str, body: Any) -> tuple[str, Any]:
+        """The cookie and the body of an answer to somebody who shows nothing else."""
+        answer = self._answer("POST", path, body, {"authorization": ""})
+        return answer.headers["set-cookie"].partition(";")[0], json.loads(answer.read())
+
+    def lines(self, path: str) -> Generator[str]:
+        """The lines of a stream; the connection is of no other use then."""
+        answer = self._answer("GET", path, None, {"authorization": ""})
+        assert answer.status == 200, answer.read()
+        while line := answer.readline():
+            yield line.decode()
+
+    def _answer(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
+        given = {"content-type": "application/json", "authorization": f"Bearer {self._key}", **headers}
+        shown = {name: text for name, text in given.items() if text}
+        self._line.request(method, path, None if body is None else json.dumps(body), shown)
+        return self._line.getresponse()
 
 
 def webs(lab: RunningLab) -> list[psutil.Process]:
@@ -61,12 +79,24 @@ def webs(lab: RunningLab) -> list[psutil.Process]:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     with running_lab(tmp_path_factory.mktemp("lab"), FAST) as found:
-        found.start("--web", str(WEB), "--cpu", "0")
+        start(found)
         yield found
+
+
+def start(lab: RunningLab) -> None:
+    """Start a lab with two web processes and tokens."""
+    lab.start("--web", str(WEB), "--cpu", "0")
+    lab.post("token/issue", name="me", role="operator")
 
 
 @pytest.fixture
 def two(lab: RunningLab) -> Iterator[tuple[Visitor, Visitor]]:
+    with both(lab) as found:
+        yield found
+
+
+@contextmanager
+def both(lab: RunningLab) -> Iterator[tuple[Visitor, Visitor]]:
     """Visitors of different processes."""
     with ExitStack() as stack:
 
@@ -116,7 +146,6 @@ def test_a_token_that_is_revoked_at_one_process_is_refused_at_the_other(
     lab: RunningLab, two: tuple[Visitor, Visitor]
 ) -> None:
     one, other = two
-    lab.post("token/issue", name="me", role="operator")
     given = lab.post("token/issue", name="ann", role="agent")
     shown = {"authorization": f"Bearer {given['token']}"}
     assert {each.ask("GET", "/api/token/whoami", **shown)[0] for each in two} == {200}
@@ -125,6 +154,52 @@ def test_a_token_that_is_revoked_at_one_process_is_refused_at_the_other(
 
     assert one.ask("GET", "/api/token/whoami", **shown)[0] == 401
     lab.until(lambda: other.ask("GET", "/api/token/whoami", **shown)[0] == 401, "it is refused")
+
+
+def test_who_signs_in_at_one_process_is_signed_in_and_out_at_the_other(
+    lab: RunningLab, two: tuple[Visitor, Visitor]
+) -> None:
+    one, other = two
+    token = lab.post("token/issue", name="bob", role="viewer")["token"]
+    cookie, opened = one.cookie("/api/session", {"token": token})
+
+    def signed_in(each: Visitor) -> bool:
+        status, shown = each.ask("GET", "/api/session", authorization="", cookie=cookie)
+        return status == 200 and bool(shown["signed_in"])
+
+    assert [signed_in(each) for each in two] == [True, True]
+    page = {"x-nightjar-page": opened["page"], "sec-fetch-site": "same-origin"}
+    assert one.ask("DELETE", "/api/session", authorization="", cookie=cookie, **page)[0] == 204
+
+    assert not signed_in(one)
+    lab.until(lambda: not signed_in(other), "it has ended")
+
+
+def test_a_ticket_of_one_process_opens_one_stream_of_what_happens_at_either(
+    lab: RunningLab, two: tuple[Visitor, Visitor]
+) -> None:
+    lab.setup("heard")
+    one, other = two
+    shown = {"authorization": f"Bearer {lab.post('token/issue', name='eve', role='viewer')['token']}"}
+    ticket = one.ask("POST", "/api/event/ticket", {}, **shown)[1]["ticket"]
+
+    with closing(other.lines(f"/api/events?tag=heard&ticket={ticket}")) as lines:
+        assert next(lines).startswith("id: ")
+        status, registered = one.ask("POST", "/api/experiment/register", idea("heard"))
+        told = next(line for line in lines if line.startswith("data: "))
+
+    assert (status, json.loads(told.removeprefix("data: "))["subject"]) == (200, registered["experiment_id"])
+    assert one.ask("GET", f"/api/events?ticket={ticket}", authorization="")[0] == 401
+
+
+def test_what_a_token_has_spent_at_one_process_it_has_spent_at_the_other(tmp_path: Path) -> None:
+    with running_lab(tmp_path, FAST, NIGHTJAR_RATE_PER_S="0.001") as lab:
+        start(lab)
+        shown = {"authorization": f"Bearer {lab.post('token/issue', name='ann', role='agent')['token']}"}
+        with both(lab) as (one, other):
+            answers = [each.ask("GET", "/api/token/whoami", **shown)[0] for each in (one, other, one)]
+
+    assert answers == [200, 429, 429]
 
 
 def test_the_counts_of_both_are_in_each_answer(lab: RunningLab, two: tuple[Visitor, Visitor]) -> None:
