@@ -26,8 +26,8 @@ class Holding:
 
     now: float
     gpu: Gpu
-    experiment: Experiment | None
-    policy: Policy | None
+    experiment: Experiment | None = None
+    policy: Policy = field(default_factory=Policy)
     """Policy of the experiment's tag."""
     stop_fence: int = 0
     """Runs of its tag under a lease with this fence or an older one have to stop."""

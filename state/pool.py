@@ -87,7 +87,7 @@ class Pool(Store):
         if not found["gpu"]:
             raise no_gpu(gpu_id)
         gpu = Gpu.parse(found["gpu"])
-        holding = Holding(found["now"], gpu, None, None, stored=found["gpu"], newest=found["newest"] or ())
+        holding = Holding(found["now"], gpu, stored=found["gpu"], newest=found["newest"] or ())
         if gpu.holder is None:
             return holding
         _, tag = named_by(gpu.holder)

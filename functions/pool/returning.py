@@ -99,7 +99,7 @@ async def give_back(request: GiveBack, call: Call, stores: Stores) -> GivenBack:
 
     def gone(held: Holding) -> BrokenLease | None:
         check_own_gpu(call.caller, held.gpu, request.gpu_id)
-        if held.gpu.fence != request.fence or held.experiment is None or held.policy is None:
+        if held.gpu.fence != request.fence or held.experiment is None:
             return None
         return broken(
             held.gpu,
@@ -239,7 +239,7 @@ async def _end_lease(gpu_id: str, swept: Swept, stores: Stores, stale_s: float) 
 
     def gone(held: Holding) -> BrokenLease | None:
         why = why_gone(held.gpu, held.now, stale_s)
-        if why is None or held.experiment is None or held.policy is None:
+        if why is None or held.experiment is None:
             return None
         reason = reason_of(held.gpu, held.experiment, why)
         return broken(held.gpu, held.experiment, why, reason=reason, max_attempts=held.policy.max_attempts)

@@ -450,7 +450,7 @@ class EndingStore(ExperimentReader):
             if not stored:
                 raise no_gpu(gpu_id)
             gpu, run = Gpu.parse(stored), None
-            held = Holding(time, gpu, None, None)
+            held = Holding(time, gpu)
             if gpu.holder is not None:
                 run = await self.run_facts(change, gpu.holder, gpu.attempt)
                 held = Holding(time, gpu, run.experiment, run.policy, run.tag.stop_fence)

@@ -39,6 +39,10 @@ By the best value, the tag's direction, the policy's margin, and the noise of th
 """
 
 
+def _certificate(text: str | None) -> Certificate | None:
+    return None if text is None else Certificate.model_validate_json(text)
+
+
 class Showing(Queueing):
     async def best_facts(self, tag: str) -> BestFacts:
         """A tag's best with every run of its code. Raises NotFound: no such tag, or nothing kept."""
@@ -88,14 +92,12 @@ class Showing(Queueing):
                 "ticks": loosely("LRANGE", keys("reports", experiment_id), 0, -1, to=_each_json),
                 "log": ("GET", keys("log", experiment_id)),
                 "late_results": loosely("HVALS", keys("evidence", experiment_id), to=_each_json),
-                "certificate": ("HGET", keys("certificates", tag), experiment_id),
+                "certificate": loosely("HGET", keys("certificates", tag), experiment_id, to=_certificate),
                 "transfers": reads.models(Transfer, keys("transfers")),
             }
         )
         if found["runs"] is None:
             raise no_experiment(experiment_id)
-        if text := found["certificate"]:
-            found["certificate"] = Certificate.model_validate_json(text)
         found["transfers"] = [one for one in found["transfers"] if one.experiment_id == experiment_id]
         noise, patch = await asyncio.gather(self._noise(found["runs"]), self.patch(found["runs"].experiment))
         return Shown(**found, noise=noise, patch=patch)

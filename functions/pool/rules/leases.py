@@ -67,10 +67,10 @@ def given_up(held: Holding, fence: int, reason: str) -> BrokenLease | None:
 
 def handed_back(held: Holding, fence: int, reason: str) -> BrokenLease | None:
     """The decision to end the lease of a run that has not begun: it waits again."""
-    gpu, e, policy = held.gpu, held.experiment, held.policy
-    if e is None or policy is None or not is_unbegun(gpu, e, fence):
+    gpu, e = held.gpu, held.experiment
+    if e is None or not is_unbegun(gpu, e, fence):
         return None
-    return broken(gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts)
+    return broken(gpu, e, "dead", reason=reason, max_attempts=held.policy.max_attempts)
 
 
 def is_unbegun(gpu: Gpu, e: Experiment, fence: int) -> bool:

@@ -122,7 +122,7 @@ LENT = gpu(holder=HOLDER.experiment_id, fence=7)
 
 
 def holding(lent: Gpu, holder: Experiment | None, *, stop_fence: int = 0) -> Holding:
-    return Holding(100.0, lent, holder, None, stop_fence)
+    return Holding(100.0, lent, holder, stop_fence=stop_fence)
 
 
 def test_the_right_fence_renews_the_lease() -> None:
