@@ -86,8 +86,9 @@ class Change:
     waits_for: set[str] = field(default_factory=set)
     """Workers that were handed out no config since."""
 
-    def off(self, assigned: Mapping[str, int]) -> int:
-        return sum(max(0, target - assigned.get(name, 0)) for name, target in self.targets.items())
+    def off(self, in_flight: Mapping[str, int]) -> int:
+        """Runs of populations beyond their targets."""
+        return sum(max(0, runs - self.targets.get(name, 0)) for name, runs in in_flight.items())
 
 
 class Night:
@@ -115,8 +116,8 @@ class Night:
         self.ran: list[Ran] = []
         self.said: list[Said] = []
         self.off_after_a_round: list[int] = []
-        """Workers that populations lacked when each worker was handed out a config of one after a change: who repeats
-        another's run, or runs a cell of the test, stays where it was."""
+        """Workers in populations that had too many, once each worker was handed out a config of one after a change.
+        Who repeats another's run, or runs a cell of the test, is in none meanwhile."""
         self.off_when_overtaken: list[int] = []
         """The same at the next change, where that came before."""
         self.test: RunningTest | None = None
@@ -366,15 +367,17 @@ class Night:
 
     # -- populations
 
-    def _assigned(self) -> dict[str, int]:
-        return dict(Counter(w.population_id for w in self._workers.values() if w.population_id is not None))
+    def _in_populations(self) -> dict[str, int]:
+        """Runs in flight by population."""
+        running = self._running.values()
+        return dict(Counter(e.population_id for e in running if e.population_id and not e.retest_of))
 
     def _shared_out(self, before: Mapping[str, str]) -> None:
         after = self._targets(self.beliefs.populations)
         if after == self._targets(before):
             return
         if self._change is not None:
-            self.off_when_overtaken.append(self._change.off(self._assigned()))
+            self.off_when_overtaken.append(self._change.off(self._in_populations()))
         self._change = Change(after, {*self._workers})
 
     def _asked(self, name: str) -> None:
@@ -382,7 +385,7 @@ class Night:
             return
         self._change.waits_for.discard(name)
         if not self._change.waits_for:
-            self.off_after_a_round.append(self._change.off(self._assigned()))
+            self.off_after_a_round.append(self._change.off(self._in_populations()))
             self._change = None
 
     @staticmethod
@@ -403,9 +406,7 @@ class Night:
             "active_workers": len(self._workers),
             "best": self._keeps.best,
             "populations": [*self.beliefs.populations.values()],
-            "in_flight": dict(
-                Counter(e.population_id for e in self._running.values() if e.population_id is not None)
-            ),
+            "in_flight": self._in_populations(),
             "newest_at": self._now,
         }
 
