@@ -296,17 +296,17 @@ def test_every_setting_in_the_documents_exists() -> None:
     }
 
 
-def test_every_module_in_the_agents_house_table_exists() -> None:
-    for folder, modules in re.findall(r"^\| `(\w+)/` \| (.+) \|$", AGENTS, re.MULTILINE):
-        for name in re.findall(r"`([\w/]+(?:\.py)?)/?`", modules):
-            assert (ROOT / folder / name).exists(), f"{folder}/{name}"
+def test_every_room_stands_in_the_agents_list_with_places_that_exist() -> None:
+    listed = AGENTS.partition("## Rooms")[2].partition("## ")[0]
+    rooms = {
+        f"{house}/{room.parent.name}/"
+        for house in ("functions", "triggers", "workers")
+        for room in (ROOT / house).glob("*/__init__.py")
+    }
+    places = re.findall(r"`([\w/]+\.\w+)(?::(\w+))?`", listed)
 
-
-def test_every_place_where_the_agents_table_says_to_change_something_exists() -> None:
-    table = AGENTS.partition("## Where to change what")[2].partition("## ")[0]
-    places = re.findall(r"`([\w/]+\.\w+)(?::(\w+))?`", table)
-
-    assert len(places) > 10
+    assert {*re.findall(r"^\| `(\w+/\w+/)`", listed, re.MULTILINE)} == rooms
+    assert len(places) > 20
     for file, name in places:
         assert name in (ROOT / file).read_text(), f"{file}:{name}"
 
