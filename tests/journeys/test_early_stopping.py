@@ -54,7 +54,9 @@ def test_a_run_that_ranks_last_is_stopped_on_its_way_and_remembered(lab: Running
     assert (e["status"], e["error"], e["attempt"]) == ("stopped", REASON, 1)
     assert e["last_progress"] == 0.15  # the first report within the first bucket
     assert e["val_bpb"] == pytest.approx(5.85)
-    assert [tick[0] for tick in found["ticks"]] == [0.05, 0.1, 0.15]
+    ticks = [tick[0] for tick in found["ticks"]]
+    assert ticks[-1] == 0.15
+    assert {*ticks} <= {0.05, 0.1, 0.15}  # between two requests of the worker the newest replaces the others
     outcome = lab.get(f"experiment/{worst}/wait?until=finished")
     assert (outcome["status"], outcome["progress"], outcome["action"]) == ("stopped", 0.15, "git_reset")
     lab.until_idle()
