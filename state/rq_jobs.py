@@ -8,12 +8,13 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import redis
 from redis.exceptions import ResponseError
 from rq import Queue
-from rq.exceptions import DuplicateJobError, NoSuchJobError
+from rq.exceptions import DuplicateJobError, InvalidJobOperation, NoSuchJobError
 from rq.executions import Execution
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job, JobStatus
@@ -216,7 +217,8 @@ def _delete(job: Job) -> None:
         for execution_id in job.execution_registry.get_execution_ids():
             Execution(execution_id, job.id, job.connection).delete(job=job, pipeline=moves)
         moves.execute()
-    job.delete()
+    with suppress(InvalidJobOperation):  # another process has deleted it meanwhile
+        job.delete()
 
 
 class TrainJob(CheckedJob):

@@ -124,6 +124,24 @@ async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
     assert len(gpu_queue("lab", "h:0", connection)) == 1
 
 
+async def test_a_job_that_another_dispatcher_deleted_meanwhile_is_put_back(
+    train_queue: TrainQueue, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    connection.delete(gpu_queue("lab", "h:0", connection).key)
+    delete = rq_jobs._delete
+
+    def outrun(job: Job) -> None:
+        job.delete()
+        delete(job)
+
+    monkeypatch.setattr(rq_jobs, "_delete", outrun)
+
+    assert await train_queue.enqueue("h:0", ATTEMPT, 60)
+
+    assert len(gpu_queue("lab", "h:0", connection)) == 1
+
+
 @pytest.mark.parametrize("what", REWRITES)
 async def test_a_rewritten_job_is_refused_and_removed_and_nothing_of_it_runs_or_stands_in_the_log(
     train_queue: TrainQueue,
