@@ -20,6 +20,7 @@ from functions.experiments.rules.keeping import (
 )
 from functions.experiments.rules.opening import is_base_code
 from functions.experiments.rules.verdict import (
+    NOT_COMPARED,
     Key,
     compare,
     contradiction,
@@ -231,10 +232,10 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     baseline = 0.0 if policy.compare_by == "delta" else None  # of its worker: values are differences from it
     verdict = judge(value, best.val_bpb if best else baseline, tag.direction, margin)
     if repeats_best:  # one more run of the same code is no progress
-        verdict = replace(verdict, improved=False, near_miss=False)
+        verdict = replace(NOT_COMPARED, delta=verdict.delta)
     refused = beside.hidden.best if verdict.improved else None
     if refused is not None:
-        verdict = replace(verdict, improved=False, near_miss=False)
+        verdict = replace(NOT_COMPARED, delta=verdict.delta)
     is_worse = best is None and not verdict.improved  # than a swarm's baseline
     trust = None if repeats_best or is_worse or refused else _trust(value, run, beside, weighed.noise)
     runs_again = trust == "provisional" and not (best is not None and is_hopeless(points, best.seeds.bar))
@@ -251,12 +252,10 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         experiment_id=e.experiment_id,
         status="keep" if kept else "discard",
         val_bpb=report.value,
-        improved=verdict.improved,
-        delta=verdict.delta,
+        **vars(verdict),
         best_val_bpb=value if verdict.improved else best.val_bpb if best else None,
         action="keep_commit" if moves_on else "git_reset",
         base_commit_sha=e.commit_sha if moves_on else before,
-        near_miss=verdict.near_miss,
         p_better=weighed.p_better,
         trust=trust,
         retest=QueuedRetest(retest_id=f"{e.experiment_id}.{e.retests + 2}", seed=next_seed(e.seed, ()))
@@ -447,12 +446,10 @@ def not_kept(
         experiment_id=run.experiment.experiment_id,
         status=status,
         val_bpb=report.value,
-        improved=False,
-        delta=0.0,
+        **vars(NOT_COMPARED),
         best_val_bpb=best.val_bpb if best else None,
         action="git_reset",
         base_commit_sha=reset_to(run, base),
-        near_miss=False,
         score=report.score,
         reported=report.reported,
     )

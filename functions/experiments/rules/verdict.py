@@ -22,7 +22,7 @@ NO_VALUE = (
 
 @dataclass(frozen=True)
 class KeepVerdict:
-    """The judgement of one value against the best at that moment."""
+    """Fields of a verdict that follow from a value and a best. Each judgement sets them all, retests too."""
 
     improved: bool
     delta: float
@@ -34,13 +34,20 @@ class KeepVerdict:
         return "keep" if self.improved else "discard"
 
 
-def judge(value: float, best: float | None, direction: Direction, margin: float) -> KeepVerdict:
-    """Keep what is strictly better; a discard may be a near miss."""
+FIRST = KeepVerdict(improved=True, delta=0.0, near_miss=False)
+"""Without a best, any value is kept."""
+NOT_COMPARED = KeepVerdict(improved=False, delta=0.0, near_miss=False)
+
+
+def judge(
+    value: float, best: float | None, direction: Direction, margin: float, *, improved: bool | None = None
+) -> KeepVerdict:
+    """Keep what is strictly better, unless more than this value has decided `improved`; a discard may be near."""
     if best is None:
-        return KeepVerdict(improved=True, delta=0.0, near_miss=False)
+        return FIRST
     delta = score(best, direction) - score(value, direction)
-    improved = delta > 0
-    return KeepVerdict(improved, delta, near_miss=not improved and is_near(value, best, direction, margin))
+    is_better = delta > 0 if improved is None else improved
+    return KeepVerdict(is_better, delta, near_miss=not is_better and is_near(value, best, direction, margin))
 
 
 def is_near(value: float, best: float, direction: Direction, margin: float) -> bool:

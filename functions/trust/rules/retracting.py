@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from functions.branches.rules.forest import raised, regrown, rescored
 from functions.experiments.rules.keeping import restored
 from functions.experiments.rules.opening import is_base_code
+from functions.experiments.rules.verdict import FIRST
 from functions.fold import CONTRADICTED, ClassNoise, largest_gain, measure
 from functions.runs.rules.stopping import told_by
 from functions.trust.rules.noise import change_of, parsed, without, written
@@ -261,10 +262,8 @@ def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> tuple[Experi
     if first is None:
         return None
     fields = {
+        **vars(FIRST),
         "status": "keep",
-        "improved": True,
-        "delta": 0.0,
-        "near_miss": False,
         "repeats_best": False,
         "base_commit_sha": first.commit_sha,
         "trust": "first",

@@ -16,7 +16,7 @@ from functions.experiments.rules.keeping import (
     stands,
     without_rivals,
 )
-from functions.experiments.rules.verdict import is_near
+from functions.experiments.rules.verdict import judge
 from functions.fold import CONTRADICTED, largest_gain
 from functions.runs.rules.time_limits import limits_again
 from functions.trust.rules.noise import further_mean, near_margin, p_better, parsed
@@ -145,12 +145,10 @@ class Race:
         return replace(ruling, tag_fields={"largest_gain": gain} if gain != before else {})
 
     def _promoted(self, e: Experiment, after: Best) -> Ruling:
-        best, direction = self.facts.best, self.facts.tag.direction
+        best = self.facts.best
         fields = {
+            **self._against(best, _judged(e), improved=True),
             "trust": "confirmed",
-            "improved": True,
-            "delta": score(best.val_bpb, direction) - score(_judged(e), direction),
-            "near_miss": False,
             "compared_with": best.experiment_id,
             "base_commit_sha": e.commit_sha,
             "p_better": self._chance(e),
@@ -160,14 +158,11 @@ class Race:
     def _demoted(
         self, e: Experiment, after: Best, reason: str | None = None, *, is_hidden: bool = False
     ) -> Ruling:
-        direction = self.facts.tag.direction
         value = self._borne_out(e)
-        margin = near_margin(self.facts.policy, self.noise)
         fields = {
             **self._revalued(e, value),
+            **self._against(after, value, improved=False),
             "trust": "demoted",
-            "improved": False,
-            "near_miss": is_near(value, after.val_bpb, direction, margin),
             "base_commit_sha": after.commit_sha,
             "p_better": self._chance(e),
         }
@@ -180,6 +175,11 @@ class Race:
             told["retest"] = [rival.experiment_id for rival in after.rivals]
         return Ruling(e, "discard", fields, self.facts.best, after, "demoted", told)
 
+    def _against(self, best: Best, value: float, *, improved: bool) -> dict[str, Any]:
+        """The fields of a verdict that compare a value with a best."""
+        margin = near_margin(self.facts.policy, self.noise)
+        return vars(judge(value, best.val_bpb, self.facts.tag.direction, margin, improved=improved))
+
     def _borne_out(self, e: Experiment) -> float:
         """An experiment's value, or the mean of its further runs if they contradict it."""
         trial = self._contender(e.experiment_id).trial
@@ -190,7 +190,9 @@ class Race:
     def _revalued(self, e: Experiment, value: float) -> dict[str, Any]:
         if value == e.judged:
             return {}
-        return {"judged_val_bpb": value, "reason": CONTRADICTED}
+        direction = self.facts.tag.direction
+        gain = (e.delta or 0.0) + score(_judged(e), direction) - score(value, direction)
+        return {"judged_val_bpb": value, "delta": gain, "reason": CONTRADICTED}
 
     def _contenders(self) -> tuple[list[Contender], list[Contender]]:
         """The chain and the rivals of its incumbent."""
