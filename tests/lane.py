@@ -20,7 +20,6 @@ from workers.lane.trainer import job_of
 
 def lab_over(http: httpx.AsyncClient, functions: tuple[str, ...]) -> RemoteLab:
     """The lab behind a test's client."""
-    http.headers["content-type"] = "application/json"
     return RemoteLab(Remote(url="http://lab", name="far"), functions, http)
 
 

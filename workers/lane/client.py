@@ -1,8 +1,7 @@
-"""Calls a lab's functions over HTTP."""
+"""Asks a lab over HTTP, for every kind of worker."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,7 +21,7 @@ TIMEOUT = httpx.Timeout(10.0, connect=10.0)
 
 
 class RemoteLab:
-    """Calls `functions` of a lab by name, not the whole table. It follows no redirects, which would get the token."""
+    """One lab: `functions` of it by name, not the whole table. It follows no redirects, which would get the token."""
 
     def __init__(self, remote: Remote, functions: Collection[str], http: httpx.AsyncClient) -> None:
         self.remote = remote
@@ -32,26 +31,46 @@ class RemoteLab:
         }
         self._http = http
 
+    def bear(self, token: SecretStr | None) -> None:
+        """Send this token from now on."""
+        self._http.headers.pop("Authorization", None)
+        self._http.headers.update(bearing(token))
+
     async def call(
         self, function: str, request: Mapping[str, Any], *, timeout: httpx.Timeout = TIMEOUT
     ) -> dict[str, Any]:
         """The function's answer. Raises NightjarError: the lab's own error, no answer, or a retry is asked."""
-        body = json.dumps(request, allow_nan=False)
+        answer = await self.sent("POST", self._paths[function], request, timeout=timeout)
+        return told(self.remote.url, answer)
+
+    async def sent(
+        self,
+        method: str,
+        path: str,
+        request: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: httpx.Timeout = TIMEOUT,
+    ) -> httpx.Response:
+        """The response of a route, a refusal too. Raises Unavailable: there is none."""
+        traced = {"traceparent": trace} if (trace := traceparent.current.get()) else {}
         try:
-            traced = {"traceparent": trace} if (trace := traceparent.current.get()) else {}
-            answer = await self._http.post(
-                self._paths[function], content=body, timeout=timeout, headers=traced
+            return await self._http.request(
+                method, path, json=request, headers={**traced, **(headers or {})}, timeout=timeout
             )
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
-            raise silent(self.remote.url, problem) from problem
-        return told(self.remote.url, answer)
+            reason = str(problem) or type(problem).__name__
+            raise Unavailable(
+                f"no lab answers at {self.remote.url} ({reason})",
+                hint="is it up, and is --url right?",
+                retry_after=1.0,
+            ) from problem
 
 
 @asynccontextmanager
 async def calling(remote: Remote, functions: Collection[str]) -> AsyncIterator[RemoteLab]:
     """An open connection to the lab."""
-    headers = {"Content-Type": "application/json", **bearing(remote.token)}
-    async with httpx.AsyncClient(base_url=remote.url, headers=headers, timeout=TIMEOUT) as http:
+    async with httpx.AsyncClient(base_url=remote.url, headers=bearing(remote.token), timeout=TIMEOUT) as http:
         yield RemoteLab(remote, functions, http)
 
 
@@ -101,14 +120,6 @@ def _later(said: Mapping[str, Any], answer: httpx.Response) -> float:
             with suppress(TypeError, ValueError):  # a date
                 return float(seconds)
     return 1.0
-
-
-def silent(url: str, problem: Exception) -> Unavailable:
-    """The error for a lab that does not answer."""
-    reason = str(problem) or type(problem).__name__
-    return Unavailable(
-        f"no lab answers at {url} ({reason})", hint="is it up, and is --url right?", retry_after=1.0
-    )
 
 
 def _below(kind: type[NightjarError]) -> Iterator[type[NightjarError]]:

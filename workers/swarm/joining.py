@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.kernel.process.project import check_data_dir
 from functions.kernel.process.remote import Baseline, Joined, WorkerTerms
@@ -22,12 +20,12 @@ from workers.attempt.processes import kill_all
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.worktree import checkouts_in
 from workers.device import Device, HealthSampler, discover
-from workers.lane.client import TIMEOUT
+from workers.lane.client import calling
 from workers.slot import Slot
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project, measured, shown, taken
 from workers.swarm.runs import DeviceRuns, PendingResults
-from workers.swarm.server import SwarmRegistered, SwarmServer, VariedConstant
+from workers.swarm.server import CALLED, SwarmRegistered, SwarmServer, VariedConstant
 from workers.swarm.working import BudgetChanged, SpecPipeline, SwarmIdentity, WorkLoop, keep_program
 
 
@@ -60,7 +58,7 @@ async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Ca
         say(f"warning: {project.name}: {lack}")
     if project.linked:
         say(f"runs read these where they are, and get copies of all else: {', '.join(project.linked)}")
-    async with HealthSampler() as sampler, httpx.AsyncClient(base_url=joined.url, timeout=TIMEOUT) as http:
+    async with HealthSampler() as sampler, calling(joined, CALLED) as lab:
         runner = TrainingRunner(
             slot,
             settings,
@@ -71,7 +69,7 @@ async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Ca
             checkouts=project.checkout,
         )
         joining = JoiningWorker(joined, settings, project, DeviceRuns(runner, leaving, say), leaving, say)
-        await joining.go_on(SwarmServer(joined, http), options, slot.device)
+        await joining.go_on(SwarmServer(lab), options, slot.device)
 
 
 def checked_script(terms: WorkerTerms) -> Path:
@@ -165,7 +163,7 @@ class JoiningWorker:
                 f"{self._joined.url} does not know this worker any more ({problem.detail}): it registers anew"
             )
             self._keep(token=None, registered=None)
-            server.bear(None)
+            server.lab.bear(None)
 
     def _check(self, varied: Sequence[VariedConstant]) -> None:
         """Refuse to serve a swarm that varies constants which the script lacks: each run would fail.
@@ -215,7 +213,7 @@ class JoiningWorker:
             return None
         token = registered.worker_token or self._joined.token
         self._keep(token=token, registered=request)
-        server.bear(token)
+        server.lab.bear(token)
         self._say(registered.message)
         if registered.current_program_md:
             self._say(registered.current_program_md)

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from functions.kernel.process.remote import Joined
 from state.errors import NightjarError, Unavailable
 from state.ids import Id
 from state.policy import TickSource
-from workers.lane.client import TIMEOUT, bearing, silent, told
+from workers.lane.client import RemoteLab, told
 
+CALLED = ("swarm::register", "swarm::result", "run::tick", "dimension::list")
 TICK_TIMEOUT = httpx.Timeout(3.0)
 
 
@@ -102,101 +102,73 @@ class SwarmServer:
     retry.
     """
 
-    def __init__(self, joined: Joined, http: httpx.AsyncClient) -> None:
-        self.url = joined.url
-        self._worker_id = joined.name
-        self._http = http
-        self._headers = bearing(joined.token)
+    def __init__(self, lab: RemoteLab) -> None:
+        self.lab = lab
+        self._worker_id = lab.remote.name
         self._known: tuple[str | None, SwarmSync] = (None, SwarmSync())
         """ETag and content of the last answer to `sync`."""
 
-    def bear(self, token: SecretStr | None) -> None:
-        """Use this token from now on."""
-        self._headers = bearing(token)
-
     async def health(self) -> None:
         """Check that a swarm answers here."""
-        await self._ask("GET", "/health")
+        await self._get("/health")
 
     async def register(self, request: Mapping[str, Any]) -> SwarmRegistered:
         """Enter the swarm, or update the baseline."""
         sent = {"worker_id": self._worker_id, **request}
-        return self._read(SwarmRegistered, await self._ask("POST", "/register", sent))
+        return self._read(SwarmRegistered, await self.lab.call("swarm::register", sent))
 
     async def next_config(self) -> SwarmAssignment:
         """The next assignment; the present one again if its result was not handed in."""
-        return self._read(SwarmAssignment, await self._ask("GET", f"/next_config/{self._worker_id}"))
+        return self._read(SwarmAssignment, await self._get(f"/next_config/{self._worker_id}"))
 
     async def tick(self, request: Mapping[str, Any]) -> TickAnswer:
-        return self._read(TickAnswer, await self._ask("POST", "/tick", request, timeout=TICK_TIMEOUT))
+        return self._read(TickAnswer, await self.lab.call("run::tick", request, timeout=TICK_TIMEOUT))
 
     async def result(self, request: Mapping[str, Any]) -> ResultAnswer:
         """Hand in a result. A repetition gets the same answer."""
-        return self._read(ResultAnswer, await self._ask("POST", "/result", request))
+        return self._read(ResultAnswer, await self.lab.call("swarm::result", request))
 
     async def sync(self) -> SwarmSync:
         """The swarm's program, dimensions and budget, from memory if they have not changed."""
         etag, synced = self._known
         headers = {} if etag is None else {"If-None-Match": etag}
-        answer = await self._sent("GET", f"/sync/{self._worker_id}", None, headers, TIMEOUT)
+        answer = await self.lab.sent("GET", f"/sync/{self._worker_id}", headers=headers)
         if answer.status_code != httpx.codes.NOT_MODIFIED:
-            synced = self._read(SwarmSync, told(self.url, answer))
+            synced = self._read(SwarmSync, told(self.lab.remote.url, answer))
             self._known = answer.headers.get("etag"), synced
         return synced
 
     async def pipeline(self, tag: str | None) -> DraftStatus:
         """How the draft of a swarm's next program stands."""
-        return self._read(DraftStatus, await self._ask("GET", f"/pipeline/status{_about(tag)}"))
+        return self._read(DraftStatus, await self._get(f"/pipeline/status{_about(tag)}"))
 
     async def preload(self, tag: str | None) -> PreloadedDraft | None:
         """The draft; None while none is ready."""
-        answer = await self._sent("GET", f"/pipeline/spec_payload{_about(tag)}", None, {}, TIMEOUT)
+        answer = await self.lab.sent("GET", f"/pipeline/spec_payload{_about(tag)}")
         if answer.status_code == httpx.codes.NO_CONTENT:
             return None
-        return self._read(PreloadedDraft, told(self.url, answer))
+        return self._read(PreloadedDraft, told(self.lab.remote.url, answer))
 
     async def peek(self, tag: str) -> SwarmPeek:
         """Its base budget and its dimensions, if this caller may read them."""
         base_s: float | None = None
         varied: list[VariedConstant] | None = None
         with suppress(NightjarError, KeyError, TypeError, ValueError):
-            base_s = float((await self._ask("GET", f"/health{_about(tag)}"))["budget_seconds"])
+            base_s = float((await self._get(f"/health{_about(tag)}"))["budget_seconds"])
         with suppress(NightjarError, KeyError, TypeError, ValidationError):
-            found = await self._ask("POST", "/api/dimension/list", {"tag": tag})
+            found = await self.lab.call("dimension::list", {"tag": tag})
             varied = [VariedConstant.model_validate(dimension) for dimension in found["dimensions"]]
         return SwarmPeek(base_s=base_s, varied=varied)
 
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        request: Mapping[str, Any] | None = None,
-        *,
-        timeout: httpx.Timeout = TIMEOUT,
-    ) -> dict[str, Any]:
-        return told(self.url, await self._sent(method, path, request, {}, timeout))
-
-    async def _sent(
-        self,
-        method: str,
-        path: str,
-        request: Mapping[str, Any] | None,
-        headers: Mapping[str, str],
-        timeout: httpx.Timeout,
-    ) -> httpx.Response:
-        try:
-            return await self._http.request(
-                method, path, json=request, headers={**self._headers, **headers}, timeout=timeout
-            )
-        except (httpx.HTTPError, httpx.InvalidURL) as problem:
-            raise silent(self.url, problem) from problem
+    async def _get(self, path: str) -> dict[str, Any]:
+        return told(self.lab.remote.url, await self.lab.sent("GET", path))
 
     def _read(self, kind: type[Answer], answer: Mapping[str, Any]) -> Answer:
         try:
             return kind.model_validate(answer)
         except ValidationError as problem:
             raise Unavailable(
-                f"{self.url} gave no answer of a swarm ({kind.__name__}): {problem.errors()[0]['msg']}",
+                f"{self.lab.remote.url} gave no answer of a swarm ({kind.__name__}): {problem.errors()[0]['msg']}",
                 hint="is --url right, and the server's version?",
                 retry_after=1.0,
             ) from problem

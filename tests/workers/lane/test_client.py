@@ -30,7 +30,7 @@ async def test_a_function_is_called_at_its_own_route() -> None:
         assert (request.method, request.url.path, request.content) == (
             "POST",
             "/api/pool/next",
-            b'{"gpu_id": "g"}',
+            b'{"gpu_id":"g"}',
         )
         return httpx.Response(200, json={"work": None})
 
