@@ -58,7 +58,14 @@ class LabClient:
 
     async def hand_in(self) -> None:
         """Send the results that dead processes have left."""
-        await self._spool.send_all(self._lab)
+        await self._spool.send_all(self._lab.call, _log_late)
+
+
+def _log_late(name: str, _request: Mapping[str, Any], answer: Mapping[str, Any] | NightjarError) -> None:
+    if isinstance(answer, NightjarError):
+        log.info("%s came too late: %s", name, answer.detail)
+    else:
+        log.info("%s was handed in late: %s", name, answer["status"])
 
 
 async def announce(lab: RemoteLab, kind: Literal["keeper", "supervisor"], **facts: Any) -> None:

@@ -93,10 +93,10 @@ class RemoteLease:
 
     async def report(self, function: str, request: Mapping[str, Any]) -> str:
         """See RunLease. A result that the lab does not take now is kept, and sent by the next process."""
-        kept = self._spool.keep(function, request)
+        kept = self._spool.keep("-".join(map(str, self._who.values())), function, request)
         if self._unsent:  # the last lines and the last report
             await self._renew()
-        answer = await self._spool.send(kept, self._lab)
+        answer = await self._spool.send(kept, self._lab.call)
         return str(answer["status"])
 
     async def hand_back(self, reason: str) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from state.errors import NightjarError, Unavailable
+from state.errors import NightjarError, Unauthenticated, Unavailable
 from state.private import write_private
 from state.settings import Settings
-from workers.lane.client import RemoteLab
 from workers.slot import Slot
-
-log = logging.getLogger(__name__)
 
 HANDED_IN = ("experiment::complete", "experiment::crash", "gpu::stopped")
 """The functions that end a run."""
+
+T = TypeVar("T")
+Call = Callable[[str, Mapping[str, Any]], Awaitable[T]]
+"""Calls a function of the lab with a request."""
 
 
 def spool_of(slot: Slot, settings: Settings) -> Spool:
@@ -27,54 +27,55 @@ def spool_of(slot: Slot, settings: Settings) -> Spool:
 
 
 class Spool:
-    """The folder of one slot's results."""
+    """A folder with a file for each result: the function that takes it, and the request.
 
-    def __init__(self, folder: Path) -> None:
+    A refused result is deleted, or moved to the folder `aside`. A 401 refuses the worker: then the result stays.
+    """
+
+    def __init__(self, folder: Path, aside: Path | None = None) -> None:
+        self.aside = aside
         self._folder = folder
 
-    def keep(self, function: str, request: Mapping[str, Any]) -> Path:
-        """Write a result to the file of its attempt."""
-        kept = self._file(request["experiment_id"], request["attempt"], request["fence"])
-        write_whole(kept, {"function": function, "request": dict(request)})
+    def keep(self, name: str, function: str, request: Mapping[str, Any]) -> Path:
+        """Write a result to a file that exists whole or not at all."""
+        kept = self._folder / f"{name}.json"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_private(kept, json.dumps({"function": function, "request": dict(request)}, allow_nan=False))
         return kept
-
-    def _file(self, experiment_id: str, attempt: int, fence: int) -> Path:
-        return self._folder / f"{experiment_id}-{attempt}-{fence}.json"
 
     def kept(self) -> Sequence[Path]:
         """The files that wait, oldest first."""
-        return oldest_first(self._folder)
+        return sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
 
-    async def send_all(self, lab: RemoteLab) -> None:
-        """Send all that wait. Raises Unavailable: the lab does not answer; the rest stays."""
+    async def send_all(
+        self, call: Call[T], tell: Callable[[str, Mapping[str, Any], T | NightjarError], None]
+    ) -> None:
+        """Send all that wait, and tell each one's name, request, and answer or refusal.
+
+        Raises:
+            Unavailable: the lab does not answer. Unauthenticated: it does not know the worker. The rest stays.
+        """
         for kept in self.kept():
-            try:
-                answer = await self.send(kept, lab)
-                log.info("%s was handed in late: %s", kept.stem, answer["status"])
-            except Unavailable:
-                raise
-            except NightjarError as problem:
-                log.info("%s came too late: %s", kept.stem, problem.detail)
+            tell(kept.stem, *await self._sent(kept, call))
 
-    async def send(self, kept: Path, lab: RemoteLab) -> dict[str, Any]:
-        """Send one, and delete it once answered. Raises Unavailable: no answer. NightjarError: refused."""
-        said = json.loads(await asyncio.to_thread(kept.read_text))
-        try:
-            answer = await lab.call(said["function"], said["request"])
-        except Unavailable:
-            raise
-        except NightjarError:
-            await asyncio.to_thread(kept.unlink, missing_ok=True)
-            raise
-        await asyncio.to_thread(kept.unlink, missing_ok=True)
+    async def send(self, kept: Path, call: Call[T]) -> T:
+        """Send one. Raises as `send_all`, and NightjarError: refused."""
+        _, answer = await self._sent(kept, call)
+        if isinstance(answer, NightjarError):
+            raise answer
         return answer
 
-
-def write_whole(place: Path, said: Mapping[str, Any]) -> None:
-    """Write JSON to a file that exists whole or not at all."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_private(place, json.dumps(dict(said), allow_nan=False))
-
-
-def oldest_first(folder: Path) -> Sequence[Path]:
-    return sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    async def _sent(self, kept: Path, call: Call[T]) -> tuple[Mapping[str, Any], T | NightjarError]:
+        said = json.loads(await asyncio.to_thread(kept.read_text))
+        answer: T | NightjarError
+        try:
+            answer = await call(said["function"], said["request"])
+        except (Unavailable, Unauthenticated):
+            raise
+        except NightjarError as problem:
+            answer = problem
+            if self.aside is not None:
+                self.aside.mkdir(exist_ok=True)
+                await asyncio.to_thread(kept.replace, self.aside / kept.name)
+        await asyncio.to_thread(kept.unlink, missing_ok=True)
+        return said["request"], answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import time
@@ -16,13 +15,13 @@ from functions.kernel.lanes import Extension, Order, Source
 from functions.runs.rules.ticks import MOST_PROGRESS, bucket_of
 from functions.runs.rules.time_limits import default_timeout_s
 from functions.swarm.rules.results import NO_CONSTANT, RETURNED, TIMEOUT
-from state.errors import NightjarError, Unauthenticated, Unavailable
+from state.errors import NightjarError
 from state.records import Footprint
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from workers.attempt.runner import TrainingRunner
-from workers.lane.spool import oldest_first, write_whole
+from workers.lane.spool import Spool
 from workers.swarm.leaving import Leaving
-from workers.swarm.server import SwarmAssignment, SwarmServer
+from workers.swarm.server import ResultAnswer, SwarmAssignment, SwarmServer
 
 log = logging.getLogger(__name__)
 
@@ -244,42 +243,24 @@ class SwarmTicks:
         return {"tick_source": self._given.tick_source}
 
 
-class PendingResults:
-    """Results on disk that the swarm has not taken yet. They outlive the worker's processes."""
+class PendingResults(Spool):
+    """Results that the swarm has not taken yet. Refused ones are put aside, for the owner to look at."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._refused = folder / "refused"
+        super().__init__(folder, aside=folder / "refused")
         self._say = say
 
-    def keep(self, result: Mapping[str, Any]) -> None:
-        """Write a result to the file of its assignment."""
-        write_whole(self._folder / f"{result['exp_id']}.json", result)
-
-    def kept(self) -> Sequence[Path]:
-        """The files that wait, oldest first."""
-        return oldest_first(self._folder)
-
     async def hand_in(self, server: SwarmServer) -> None:
-        """Send all waiting results. Refused ones are moved to `refused`, for the owner to look at.
+        """Send all waiting results. Raises as Spool.send_all."""
+        await self.send_all(server.result, self._tell)
 
-        Raises:
-            Unavailable: the server does not answer; what was not sent stays. Unauthenticated: it does not know us.
-        """
-        for file in self.kept():
-            result = json.loads(file.read_text())
-            try:
-                handed = await server.result(result)
-            except (Unavailable, Unauthenticated):
-                raise
-            except NightjarError as problem:
-                self._refused.mkdir(exist_ok=True)
-                place = file.replace(self._refused / file.name)
-                hint = f"; {problem.hint}" if problem.hint else ""
-                self._say(f"{file.stem} was not taken: {problem.detail}{hint}. It is kept in {place}")
-            else:
-                file.unlink(missing_ok=True)
-                self._say(f"{file.stem}: {_told(result)}. Results of the swarm: {handed.total_experiments:,}")
+    def _tell(self, name: str, result: Mapping[str, Any], answer: ResultAnswer | NightjarError) -> None:
+        if isinstance(answer, NightjarError):
+            hint = f"; {answer.hint}" if answer.hint else ""
+            place = f"{self.aside}/{name}.json"
+            self._say(f"{name} was not taken: {answer.detail}{hint}. It is kept in {place}")
+        else:
+            self._say(f"{name}: {_told(result)}. Results of the swarm: {answer.total_experiments:,}")
 
 
 def _told(result: Mapping[str, Any]) -> str:

@@ -124,9 +124,9 @@ class SwarmServer:
     async def tick(self, request: Mapping[str, Any]) -> TickAnswer:
         return self._read(TickAnswer, await self.lab.call("run::tick", request, timeout=TICK_TIMEOUT))
 
-    async def result(self, request: Mapping[str, Any]) -> ResultAnswer:
+    async def result(self, function: str, request: Mapping[str, Any]) -> ResultAnswer:
         """Hand in a result. A repetition gets the same answer."""
-        return self._read(ResultAnswer, await self.lab.call("swarm::result", request))
+        return self._read(ResultAnswer, await self.lab.call(function, request))
 
     async def sync(self) -> SwarmSync:
         """The swarm's program, dimensions and budget, from memory if they have not changed."""

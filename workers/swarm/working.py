@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from functions.kernel.process.remote import Baseline
 from state.errors import NightjarError, Unavailable
@@ -103,11 +104,11 @@ class WorkLoop:
             self._say(f"{given.exp_id}: {changes}; {given.budget_seconds:g} s. {given.note}")
             missing = self._project.script.without(given.config_delta)
             if missing:
-                self._results.keep(not_run_of(given, missing, worker_id=who.worker_id))
+                self._keep(not_run_of(given, missing, worker_id=who.worker_id))
                 return
             with self._leaving.holding(given.exp_id):
                 result, seconds = await self._runs.of(job_of(given, self._count), ticks)
-        self._results.keep(
+        self._keep(
             result_of(
                 given,
                 result,
@@ -118,6 +119,9 @@ class WorkLoop:
                 is_stopped=ticks.is_stopped,
             )
         )
+
+    def _keep(self, result: Mapping[str, Any]) -> None:
+        self._results.keep(result["exp_id"], "swarm::result", result)
 
     async def _hand_in_last(self) -> None:
         """Hand in waiting results; when the owner leaves, with only a few more tries."""

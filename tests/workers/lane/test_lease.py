@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from functions.kernel.lanes import Extension, Source
-from state.errors import Conflict, NightjarError, Unavailable
+from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
 from workers.attempt.job import TrainingJob
 from workers.lane.client import RemoteLab
 from workers.lane.lease import RemoteLease
@@ -169,9 +169,12 @@ async def test_a_result_stays_on_the_disk_until_the_lab_has_answered(lab: Lab, s
     assert spool.kept() == []
 
 
-def test_each_attempt_and_fence_has_a_result_of_its_own(spool: Spool) -> None:
+async def test_each_attempt_and_fence_has_a_result_of_its_own(lab: Lab, spool: Spool) -> None:
+    lab.problem = Unavailable("the lab is away")
     for attempt, fence in ((2, 17), (2, 18), (3, 19)):
-        spool.keep("experiment::crash", {**WHO, "attempt": attempt, "fence": fence})
+        held = lease(lab, spool, SELDOM, replace(JOB, attempt=attempt, fence=fence))
+        with pytest.raises(Unavailable):
+            await held.report("experiment::crash", WHO)
 
     assert len(spool.kept()) == 3
 
@@ -183,6 +186,15 @@ async def test_a_result_that_the_lab_refuses_is_not_sent_for_ever(lab: Lab, spoo
         await lease(lab, spool, SELDOM).report("experiment::complete", {**WHO, "val_bpb": 1.0})
 
     assert spool.kept() == []
+
+
+async def test_a_result_outlives_a_token_that_the_lab_does_not_know(lab: Lab, spool: Spool) -> None:
+    lab.problem = Unauthenticated("no such token")
+
+    with pytest.raises(Unauthenticated):
+        await lease(lab, spool, SELDOM).report("experiment::complete", {**WHO, "val_bpb": 1.0})
+
+    assert len(spool.kept()) == 1
 
 
 async def test_code_of_any_bytes_is_told(lab: Lab, spool: Spool) -> None:
