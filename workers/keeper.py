@@ -37,6 +37,7 @@ from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
 from workers.attempt.worktree import checkouts_in
 from workers.device import Device, HealthSampler, memory_came_back
 from workers.lane import asker
+from workers.lane.client import until
 from workers.lane.keeping import LabClient, reached
 from workers.slot import Slot
 
@@ -268,8 +269,7 @@ async def _registered(keeper: Keeper, stop: asyncio.Event) -> bool:
         await keeper.announce()
         if await keeper.register():
             return True
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), keeper.settings.heartbeat_s)
+        await until(stop, keeper.settings.heartbeat_s)
     return False
 
 

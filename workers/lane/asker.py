@@ -24,14 +24,13 @@ from functions.kernel.process.remote import remote_of
 from functions.kernel.process.running import ended, exit_with, stop_signals
 from state.errors import NightjarError
 from state.settings import Settings
-from workers.lane.client import RemoteLab, calling
+from workers.lane.client import RemoteLab, calling, patiently
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
 
 WAIT_S = 45.0
 """Longest wait of one request for the next run. Proxies cut connections that are silent for a minute."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 
 class Asker:
@@ -49,31 +48,24 @@ class Asker:
         try:
             while not stop.is_set():
                 self._standby = await self._alive()
-                asking = asyncio.create_task(self._next())
-                await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if not asking.done():
-                    await ended(asking)
-                elif (work := asking.result()) is not None:
+                work = await patiently(lambda: self._next(stopping), stop, log.warning, NightjarError)
+                if work is not None:
                     await self._train(work)
         finally:
             stopping.cancel()
             await self._dismiss()
 
-    async def _next(self) -> Mapping[str, Any] | None:
-        """Wait for the next run; retry while the lab is away."""
-        pause = FIRST_PAUSE_S
-        while True:
-            try:
-                asked = {"gpu_id": self._slot.gpu_id, "timeout": WAIT_S}
-                answer = await self._lab.call(
-                    "pool::next", asked, timeout=httpx.Timeout(WAIT_S + 15.0, connect=10.0)
-                )
-                work: Mapping[str, Any] | None = answer["work"]
-                return work
-            except NightjarError as problem:
-                log.warning("%s (%s); asking again in %g s", problem.detail, problem.hint or "", pause)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+    async def _next(self, stopping: asyncio.Future[Any]) -> Mapping[str, Any] | None:
+        """Wait for the next run; None: there is none yet, or the worker is stopped."""
+        asked = {"gpu_id": self._slot.gpu_id, "timeout": WAIT_S}
+        timeout = httpx.Timeout(WAIT_S + 15.0, connect=10.0)
+        asking = asyncio.create_task(self._lab.call("pool::next", asked, timeout=timeout))
+        await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            await ended(asking)
+            return None
+        work: Mapping[str, Any] | None = asking.result()["work"]
+        return work
 
     async def _train(self, work: Mapping[str, Any]) -> None:
         trainer, self._standby = await self._alive(), None

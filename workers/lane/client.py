@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import SecretStr
@@ -18,6 +19,9 @@ from state.settings import Settings
 from workers.attempt.attempted import delivered
 
 TIMEOUT = httpx.Timeout(10.0, connect=10.0)
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+
+T = TypeVar("T")
 
 
 class RemoteLab:
@@ -81,6 +85,33 @@ async def found(settings: Settings, *, remote: bool = False) -> Remote:
         return served(settings, remote=remote)
 
     return await delivered(looked)
+
+
+async def patiently(
+    step: Callable[[], Awaitable[T]],
+    stop: asyncio.Event,
+    say: Callable[[str], None],
+    passing: type[NightjarError] = Unavailable,
+) -> T | None:
+    """Retry a step after each `passing` error, not before its Retry-After; None once stopped."""
+    pause_s = FIRST_PAUSE_S
+    while not stop.is_set():
+        try:
+            return await step()
+        except passing as problem:
+            seconds = max(problem.retry_after or 0.0, pause_s)
+            hint = f" ({problem.hint})" if problem.hint else ""
+            say(f"{problem.detail}{hint}; asking again in {seconds:.0f} s")
+        await until(stop, seconds)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    return None
+
+
+async def until(stop: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until stopped."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 def bearing(token: SecretStr | None) -> dict[str, str]:

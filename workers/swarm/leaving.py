@@ -6,14 +6,12 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeVar
 
-from state.errors import Unavailable
+from workers.lane.client import patiently
 
 T = TypeVar("T")
-
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 
 class Leaving:
@@ -21,15 +19,11 @@ class Leaving:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._asked = asyncio.Event()
+        self.asked = asyncio.Event()
+        """Set once no further run may begin."""
         self._holding: str | None = None
         self.returns = False
         """Whether the present run is given back."""
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether no further run may begin."""
-        return self._asked.is_set()
 
     def on_signals(self) -> None:
         """Handle SIGINT and SIGTERM from now on."""
@@ -41,13 +35,13 @@ class Leaving:
         """Take the next step: finish the run, give it back, or exit at once."""
         if self.returns:
             os._exit(130)
-        if self._asked.is_set():
+        if self.asked.is_set():
             self.returns = True
             self._say(
                 "leaving at once" if self._holding is None else f"{self._holding} is ended, and given back"
             )
             return
-        self._asked.set()
+        self.asked.set()
         if self._holding is None:
             self._say("leaving")
         else:
@@ -62,21 +56,6 @@ class Leaving:
         finally:
             self._holding = None
 
-    async def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until the owner wants to leave."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._asked.wait()
-
     async def patiently(self, step: Callable[[], Awaitable[T]]) -> T | None:
-        """Retry a step, at least `retry_after` later, while the server is away; None if the owner leaves."""
-        pause_s = FIRST_PAUSE_S
-        while not self.is_asked:
-            try:
-                return await step()
-            except Unavailable as problem:
-                seconds = max(problem.retry_after or 0.0, pause_s)
-                self._say(f"{problem.detail}; asking again in {seconds:.0f} s")
-                await self.pause(seconds)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        return None
+        """Retry a step while the server is away; None if the owner leaves."""
+        return await patiently(step, self.asked, self._say)

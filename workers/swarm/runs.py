@@ -19,6 +19,7 @@ from state.errors import NightjarError
 from state.records import Footprint
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from workers.attempt.runner import TrainingRunner
+from workers.lane.client import until
 from workers.lane.spool import Spool
 from workers.swarm.leaving import Leaving
 from workers.swarm.server import ResultAnswer, SwarmAssignment, SwarmServer
@@ -47,11 +48,11 @@ class DeviceRuns:
 
     async def ready(self) -> bool:
         """Wait until a run can begin; False if the owner wants to leave before."""
-        while not self._leaving.is_asked:
+        while not self._leaving.asked.is_set():
             if (hindrance := await self._hindrance()) is None:
                 return True
             self._say(f"{hindrance}; looking again in {_PAUSE_S:g} s")
-            await self._leaving.pause(_PAUSE_S)
+            await until(self._leaving.asked, _PAUSE_S)
         return False
 
     async def _hindrance(self) -> str | None:
@@ -86,7 +87,7 @@ class BaselineWatcher:
         return "continue"
 
     async def poll(self) -> Order:
-        return "stop" if self._leaving.is_asked else "continue"
+        return "stop" if self._leaving.asked.is_set() else "continue"
 
     async def tail(self, text: str) -> None:
         """See Watcher."""

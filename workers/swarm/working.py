@@ -98,7 +98,7 @@ class WorkLoop:
         ticks = SwarmTicks(self._server, given, baseline, self._leaving)
         result: TrainingResult = HaltedRun("stop")
         seconds = 0.0
-        if not self._leaving.is_asked:  # else the owner has left while the server thought
+        if not self._leaving.asked.is_set():  # else the owner has left while the server thought
             constants = ", ".join(f"{name}={value!r}" for name, value in given.config_delta.items())
             changes = constants or "nothing changed"
             self._say(f"{given.exp_id}: {changes}; {given.budget_seconds:g} s. {given.note}")

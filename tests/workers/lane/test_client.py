@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import httpx
@@ -10,7 +11,7 @@ from pydantic import SecretStr
 
 from functions.kernel.process.remote import Remote
 from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
-from workers.lane.client import RemoteLab
+from workers.lane.client import RemoteLab, patiently
 
 REMOTE = Remote(url="http://lab.example", token=SecretStr("nj_secret"), name="box-1")
 
@@ -88,3 +89,39 @@ async def test_it_is_asked_again_when_the_lab_says_so_in_its_answer_or_its_heade
         await answered(lambda _: httpx.Response(503, headers=headers, json=said))
 
     assert raised.value.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (Unavailable("paused", retry_after=15), "paused; asking again in 15 s"),
+        (Unavailable("away", hint="is it up?"), "away (is it up?); asking again in 1 s"),
+    ],
+)
+async def test_a_step_is_repeated_not_before_the_lab_says_and_not_once_the_worker_is_stopped(
+    error: Unavailable, line: str
+) -> None:
+    stop, said = asyncio.Event(), list[str]()
+
+    async def step() -> str:
+        raise error
+
+    def say(told: str) -> None:
+        said.append(told)
+        stop.set()
+
+    assert await patiently(step, stop, say) is None
+    assert said == [line]
+
+
+async def test_a_refusal_ends_a_step_unless_it_may_pass() -> None:
+    problems: list[NightjarError] = [Conflict("no"), Conflict("no")]
+
+    async def step() -> str:
+        if problems:
+            raise problems.pop()
+        return "done"
+
+    with pytest.raises(Conflict):
+        await patiently(step, asyncio.Event(), lambda _: None)
+    assert await patiently(step, asyncio.Event(), lambda _: None, NightjarError) == "done"
