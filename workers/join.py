@@ -18,7 +18,8 @@ from functions.kernel.process.worker_options import Isolation
 from state.errors import Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
-from workers.swarm.joining import JoinOptions, join
+from workers.swarm.joining import join
+from workers.swarm.working import JoinOptions
 
 
 def say(line: str) -> None:

@@ -6,23 +6,21 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from functions.kernel.lanes import Extension, Order, Source
 from functions.runs.rules.ticks import MOST_PROGRESS, bucket_of
 from functions.runs.rules.time_limits import default_timeout_s
-from functions.swarm.rules.results import NO_CONSTANT, RETURNED, TIMEOUT
+from functions.swarm.rules.results import RETURNED, TIMEOUT
 from state.errors import NightjarError
 from state.records import Footprint
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from workers.attempt.runner import TrainingRunner
 from workers.lane.client import until
-from workers.lane.spool import Spool
 from workers.swarm.leaving import Leaving
-from workers.swarm.server import ResultAnswer, SwarmAssignment, SwarmServer
+from workers.swarm.server import SwarmAssignment, SwarmServer
 
 log = logging.getLogger(__name__)
 
@@ -121,20 +119,6 @@ def a_job(
 def seed_of(name: str) -> int:
     """A different seed for each run, so that repeats of a config show the noise."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % 2**31
-
-
-def not_run_of(given: SwarmAssignment, missing: Sequence[str], *, worker_id: str) -> dict[str, Any]:
-    """Report of an assignment that was not run, because the script lacks a constant."""
-    return {
-        "worker_id": worker_id,
-        "exp_id": given.exp_id,
-        "config": {},
-        "config_delta": given.config_delta,
-        "val_bpb": None,
-        "delta_bpb": None,
-        "duration_seconds": 0.0,
-        "error": f"{NO_CONSTANT}: {', '.join(missing)}"[:LONGEST_ERROR],
-    }
 
 
 def result_of(
@@ -244,27 +228,7 @@ class SwarmTicks:
         return {"tick_source": self._given.tick_source}
 
 
-class PendingResults(Spool):
-    """Results that the swarm has not taken yet. Refused ones are put aside, for the owner to look at."""
-
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        super().__init__(folder, aside=folder / "refused")
-        self._say = say
-
-    async def hand_in(self, server: SwarmServer) -> None:
-        """Send all waiting results. Raises as Spool.send_all."""
-        await self.send_all(server.result, self._tell)
-
-    def _tell(self, name: str, result: Mapping[str, Any], answer: ResultAnswer | NightjarError) -> None:
-        if isinstance(answer, NightjarError):
-            hint = f"; {answer.hint}" if answer.hint else ""
-            place = f"{self.aside}/{name}.json"
-            self._say(f"{name} was not taken: {answer.detail}{hint}. It is kept in {place}")
-        else:
-            self._say(f"{name}: {_told(result)}. Results of the swarm: {answer.total_experiments:,}")
-
-
-def _told(result: Mapping[str, Any]) -> str:
+def brief_result(result: Mapping[str, Any]) -> str:
     """A result for people."""
     if result.get("error"):
         return str(result["error"]).partition("\n")[0]
