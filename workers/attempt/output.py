@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from functions.formats.progress_line import ProgressLines, Tick
-from functions.runs.rules.ticks import bucket_of
+from functions.runs.rules.ticks import is_first_in_bucket
 
 _log = logging.getLogger(__name__)
 
@@ -146,9 +146,7 @@ class PrintedTicks:
         for tick in self._lines.feed(output):
             self._newest = tick
             _, share = tick
-            bucket = bucket_of(share)
-            if bucket is not None and bucket not in self._entered:
-                self._entered.add(bucket)
+            if is_first_in_bucket(share, self._entered):
                 self._firsts.append(tick)
         self._announce()
 

@@ -44,8 +44,7 @@ class RemoteLab:
         self, function: str, request: Mapping[str, Any], *, timeout: httpx.Timeout = TIMEOUT
     ) -> dict[str, Any]:
         """The function's answer. Raises NightjarError: the lab's own error, no answer, or a retry is asked."""
-        answer = await self.sent("POST", self._paths[function], request, timeout=timeout)
-        return told(self.remote.url, answer)
+        return self.told(await self.sent("POST", self._paths[function], request, timeout=timeout))
 
     async def sent(
         self,
@@ -69,6 +68,27 @@ class RemoteLab:
                 hint="is it up, and is --url right?",
                 retry_after=1.0,
             ) from problem
+
+    def told(self, answer: httpx.Response) -> dict[str, Any]:
+        """The body of a lab's answer. Raises NightjarError: a refusal. Unavailable: a retry may succeed."""
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if answer.is_success and isinstance(body, dict):
+            return body
+        said = body if isinstance(body, dict) else {}
+        kind = _KINDS.get(str(said.get("title")))
+        if kind is None:  # a proxy, or the page of a hotel's network
+            raise Unavailable(
+                f"what answers at {self.remote.url} is no lab of Nightjar ({answer.status_code})",
+                hint="is --url right, and the network?",
+                retry_after=1.0,
+            )
+        detail, hint = str(said.get("detail")), said.get("hint")
+        if kind in (TooManyRequests, TooSlow) or answer.status_code >= 500:
+            raise Unavailable(detail, hint=hint, retry_after=_later(said, answer))
+        raise kind(detail, hint=hint, fields={"problem": said})
 
 
 @asynccontextmanager
@@ -120,28 +140,6 @@ def bearing(token: SecretStr | None) -> dict[str, str]:
         return {}
     hide(token.get_secret_value())
     return {"Authorization": f"Bearer {token.get_secret_value()}"}
-
-
-def told(url: str, answer: httpx.Response) -> dict[str, Any]:
-    """The body of a lab's answer. Raises NightjarError: a refusal. Unavailable: a retry may succeed."""
-    try:
-        body = answer.json()
-    except ValueError:
-        body = None
-    if answer.is_success and isinstance(body, dict):
-        return body
-    said = body if isinstance(body, dict) else {}
-    kind = _KINDS.get(str(said.get("title")))
-    if kind is None:  # a proxy, or the page of a hotel's network
-        raise Unavailable(
-            f"what answers at {url} is no lab of Nightjar ({answer.status_code})",
-            hint="is --url right, and the network?",
-            retry_after=1.0,
-        )
-    detail, hint = str(said.get("detail")), said.get("hint")
-    if kind in (TooManyRequests, TooSlow) or answer.status_code >= 500:
-        raise Unavailable(detail, hint=hint, retry_after=_later(said, answer))
-    raise kind(detail, hint=hint, fields={"problem": said})
 
 
 def _later(said: Mapping[str, Any], answer: httpx.Response) -> float:

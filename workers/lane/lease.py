@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from functions.kernel.lanes import Extension, Order, Source
-from functions.runs.rules.ticks import bucket_of
+from functions.runs.rules.ticks import is_first_in_bucket
 from state.records import Footprint
 from workers.attempt.attempted import delivered
 from workers.attempt.job import TrainingJob
@@ -61,8 +61,7 @@ class RemoteLease:
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
         self._unsent |= {"metric": metric, "progress": progress, **self._source}
-        if (bucket := bucket_of(progress)) is not None and bucket not in self._ranked_at:
-            self._ranked_at.add(bucket)
+        if is_first_in_bucket(progress, self._ranked_at):
             self._is_urgent = True
         order = await self.poll()
         return self._extension if order == "continue" and self._extension is not None else order

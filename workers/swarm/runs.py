@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from functions.kernel.lanes import Extension, Order, Source
-from functions.runs.rules.ticks import MOST_PROGRESS, bucket_of
+from functions.runs.rules.ticks import MOST_PROGRESS, is_first_in_bucket
 from functions.runs.rules.time_limits import default_timeout_s
 from functions.swarm.rules.results import RETURNED, TIMEOUT
 from state.errors import NightjarError
@@ -73,7 +73,10 @@ class DeviceRuns:
 
 
 class BaselineWatcher:
-    """Watcher of a baseline run (see workers.attempt.job.Watcher). The owner ends it by leaving."""
+    """Watcher of a baseline run (see workers.attempt.job.Watcher). The owner ends it by leaving.
+
+    A swarm compares constants, not code, and shows no logs.
+    """
 
     def __init__(self, leaving: Leaving) -> None:
         self._leaving = leaving
@@ -93,18 +96,16 @@ class BaselineWatcher:
 
 def job_of(given: SwarmAssignment, fence: int) -> TrainingJob:
     """The job of an assignment. Its seed follows from its id, so a repeated assignment has the same seed."""
-    job = a_job(given.exp_id, given.config_delta, given.budget_seconds, seed_of(given.exp_id), fence=fence)
-    return replace(job, tick_source=given.tick_source)
+    job = a_job(given.exp_id, given.config_delta, given.budget_seconds, seed_of(given.exp_id))
+    return replace(job, fence=fence, tick_source=given.tick_source)
 
 
-def a_job(
-    name: str, values: Mapping[str, object], budget_s: float, seed: int | None, *, fence: int = 0
-) -> TrainingJob:
+def a_job(name: str, values: Mapping[str, object], budget_s: float, seed: int | None) -> TrainingJob:
     """A run with these constants."""
     return TrainingJob(
         experiment_id=name,
         attempt=0,
-        fence=fence,
+        fence=0,
         commit_sha="",
         base_commit=None,
         patch=None,
@@ -159,47 +160,34 @@ def result_of(
     return report if error is None else {**report, "error": error}
 
 
-class SwarmTicks:
-    """Sends ticks to the swarm (see workers.attempt.job.Watcher). Without an answer the run goes on."""
+class SwarmTicks(BaselineWatcher):
+    """Sends ticks to the swarm. Without an answer the run goes on."""
 
     def __init__(
         self, server: SwarmServer, given: SwarmAssignment, baseline: float, leaving: Leaving
     ) -> None:
+        super().__init__(leaving)
         self._server = server
         self._given = given
         self._baseline = baseline
-        self._leaving = leaving
         self._sent_at = -TICK_EVERY_S
         self._ranked_at: set[float] = set()
         self._extension: Extension | None = None
         self.is_stopped = False
         """Whether the swarm has stopped the run."""
 
-    async def built(self, source: Source) -> Order:
-        """See Watcher: a swarm compares constants, not code."""
-        return "continue"
-
     async def tick(self, metric: float, progress: float) -> Order | Extension:
         if not self.is_stopped and self._is_due(progress):
             await self._tell(metric, progress)
-        return self._order()
-
-    def _order(self) -> Order | Extension:
         return "stop" if self.is_stopped else self._extension or "continue"
 
     async def poll(self) -> Order:
         """See Watcher: only the worker's owner ends a run between two ticks."""
         return "stop" if self._leaving.returns or self.is_stopped else "continue"
 
-    async def tail(self, text: str) -> None:
-        """See Watcher: the swarm shows no logs."""
-
     def _is_due(self, progress: float) -> bool:
-        bucket = bucket_of(progress)
-        if bucket is not None and bucket not in self._ranked_at:
-            self._ranked_at.add(bucket)
-            return True
-        return time.monotonic() - self._sent_at >= TICK_EVERY_S
+        is_first = is_first_in_bucket(progress, self._ranked_at)
+        return is_first or time.monotonic() - self._sent_at >= TICK_EVERY_S
 
     async def _tell(self, metric: float, progress: float) -> None:
         self._sent_at = time.monotonic()

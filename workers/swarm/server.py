@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from state.errors import NightjarError, Unavailable
 from state.ids import Id
 from state.policy import TickSource
-from workers.lane.client import RemoteLab, told
+from workers.lane.client import RemoteLab
 
 CALLED = ("swarm::register", "swarm::result", "run::tick", "dimension::list")
 TICK_TIMEOUT = httpx.Timeout(3.0)
@@ -134,7 +134,7 @@ class SwarmServer:
         headers = {} if etag is None else {"If-None-Match": etag}
         answer = await self.lab.sent("GET", f"/sync/{self._worker_id}", headers=headers)
         if answer.status_code != httpx.codes.NOT_MODIFIED:
-            synced = self._read(SwarmSync, told(self.lab.remote.url, answer))
+            synced = self._read(SwarmSync, self.lab.told(answer))
             self._known = answer.headers.get("etag"), synced
         return synced
 
@@ -147,7 +147,7 @@ class SwarmServer:
         answer = await self.lab.sent("GET", f"/pipeline/spec_payload{_about(tag)}")
         if answer.status_code == httpx.codes.NO_CONTENT:
             return None
-        return self._read(PreloadedDraft, told(self.lab.remote.url, answer))
+        return self._read(PreloadedDraft, self.lab.told(answer))
 
     async def peek(self, tag: str) -> SwarmPeek:
         """Its base budget and its dimensions, if this caller may read them."""
@@ -161,7 +161,7 @@ class SwarmServer:
         return SwarmPeek(base_s=base_s, varied=varied)
 
     async def _get(self, path: str) -> dict[str, Any]:
-        return told(self.lab.remote.url, await self.lab.sent("GET", path))
+        return self.lab.told(await self.lab.sent("GET", path))
 
     def _read(self, kind: type[Answer], answer: Mapping[str, Any]) -> Answer:
         try:

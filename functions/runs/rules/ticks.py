@@ -24,6 +24,15 @@ def bucket_of(progress: float) -> float | None:
     return next((bucket for bucket in BUCKETS if abs(progress - bucket) <= _tolerance(bucket)), None)
 
 
+def is_first_in_bucket(progress: float, seen: set[float]) -> bool:
+    """Whether no tick of this run was in its bucket before. `seen` holds the run's buckets; this one is added."""
+    bucket = bucket_of(progress)
+    if bucket is None or bucket in seen:
+        return False
+    seen.add(bucket)
+    return True
+
+
 def is_within_budget(progress: float) -> bool:
     """Whether a tick with this progress comes before any extension."""
     return progress <= BUCKETS[-1] + TOLERANCE + _ROUNDING
