@@ -243,6 +243,31 @@ def test_a_server_that_restarts_in_the_middle_of_a_run_loses_nothing_of_it(
         assert not list((worker.data / "results").glob("*.json"))
 
 
+def test_a_run_whose_worker_is_killed_in_its_middle_is_taken_up_again_and_counts_once(
+    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
+) -> None:
+    opened(lab, tag, OF_TRAIN, **{"budgets.base_s": 1})
+    go = tmp_path / "go"
+    waits = f"import os\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.02)\nbegun ="
+    with joined_worker(tmp_path / "killed", TRAIN.replace("begun =", waits)) as worker:
+        url = f"http://127.0.0.1:{lab.port}"
+        options = ("--tag", tag, "--isolation", "limits")
+        worker.first_join(url, *options, NIGHTJAR_ENROLL_TOKEN=enroll_token)
+        script = worker.script()
+        name = handed_out(lab, tag)["experiment_id"]
+
+        worker.kill()
+        worker.until(lambda: not script.is_running(), "its run ends with it")
+        go.touch()
+        worker.join("--max-runs", "1")
+
+        assert worker.ended() == 0, worker.said
+        [run] = runs_of(lab, tag)
+        assert (run["experiment_id"], run["val_bpb"]) == (name, run["config_delta"]["LR"])
+        assert lab.http.get("/health", params={"tag": tag}).json()["experiments"] == 1
+        assert not list((worker.data / "results").glob("*.json"))
+
+
 def test_a_result_counts_once_whenever_it_comes(
     lab: RunningLab, worker: JoinedWorker, tag: str, enroll_token: str
 ) -> None:
