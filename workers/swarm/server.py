@@ -88,13 +88,6 @@ class PreloadedDraft(_SwarmAnswer):
     program_md: str
 
 
-class SwarmPeek(_SwarmAnswer):
-    """What a swarm shows before a worker has joined. None: it is not shown."""
-
-    base_s: float | None = None
-    varied: list[VariedConstant] | None = None
-
-
 class SwarmServer:
     """One swarm, for one worker.
 
@@ -149,16 +142,16 @@ class SwarmServer:
             return None
         return self._read(PreloadedDraft, self.lab.told(answer))
 
-    async def peek(self, tag: str) -> SwarmPeek:
-        """Its base budget and its dimensions, if this caller may read them."""
-        base_s: float | None = None
-        varied: list[VariedConstant] | None = None
-        with suppress(NightjarError, KeyError, TypeError, ValueError):
-            base_s = float((await self._get(f"/health{_about(tag)}"))["budget_seconds"])
-        with suppress(NightjarError, KeyError, TypeError, ValidationError):
-            found = await self.lab.call("dimension::list", {"tag": tag})
-            varied = [VariedConstant.model_validate(dimension) for dimension in found["dimensions"]]
-        return SwarmPeek(base_s=base_s, varied=varied)
+    async def peek(self, tag: str) -> SwarmSync:
+        """Its budget and its dimensions before the worker has joined, as far as it may read them."""
+        seen = SwarmSync()
+        with suppress(NightjarError, KeyError):
+            budget_s = (await self._get(f"/health{_about(tag)}"))["budget_seconds"]
+            seen = self._read(SwarmSync, {"budget_seconds": budget_s})
+        with suppress(NightjarError, KeyError):
+            varied = (await self.lab.call("dimension::list", {"tag": tag}))["dimensions"]
+            seen = self._read(SwarmSync, {"budget_seconds": seen.budget_seconds, "dimensions": varied})
+        return seen
 
     async def _get(self, path: str) -> dict[str, Any]:
         return self.lab.told(await self.lab.sent("GET", path))

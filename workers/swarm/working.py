@@ -68,8 +68,8 @@ class SwarmWorker:
         else:
             await self.leaving.patiently(self._go_on_as_before)
         peek = await self.server.peek(self._tag)
-        self._check(peek.varied or ())
-        budget_s = peek.base_s
+        self._check(peek.dimensions)
+        budget_s = peek.budget_seconds
         while (baseline := await self._enter(budget_s)) is not None:
             if (budget_s := await self._work(baseline)) is None:
                 break
