@@ -1,4 +1,4 @@
-"""One run of a swarm's worker: its job, its ticks, and its result, kept until the swarm has taken it."""
+"""One run of a swarm's worker: its job, its ticks, and its result."""
 
 from __future__ import annotations
 
