@@ -226,7 +226,9 @@ class Night:
         is_asked = out.is_reference and out.priority == REFERENCE_PRIORITY
         queued = None if out.proposal is None else QueuedConfig.read(out.proposal)
         around, is_again = (queued.around, queued.results is None) if queued else (None, False)
-        self.ran.append(Ran(out.strategy, is_asked, self._varied(config, around), is_again))
+        shapes = (population.shape, population.tested, population.searched)
+        near = [self._unchanged, self.best_config, around, *(shape.center for shape in shapes if shape)]
+        self.ran.append(Ran(out.strategy, is_asked, self._varied(config, near), is_again))
         fields = {
             "hypothesis_id": out.idea.hypothesis_id,
             "population_id": out.population_id,
@@ -241,10 +243,10 @@ class Night:
             out.most_in_flight is not None and flying >= out.most_in_flight
         )
 
-    def _varied(self, config: Mapping[str, Value], around: Mapping[str, Value] | None) -> int:
-        known = [self._unchanged, *(one for one in (self.best_config, around) if one)]
+    def _varied(self, config: Mapping[str, Value], near: Sequence[Mapping[str, Value] | None]) -> int:
+        """How many dimensions differ from the closest of these configs; frozen ones do not count."""
         may_vary = [d.name for d in self.beliefs.dimensions if not d.frozen]
-        return min(sum(not same(config[name], one[name]) for name in may_vary) for one in known)
+        return min(sum(not same(config[name], one[name]) for name in may_vary) for one in near if one)
 
     def _experiment(self, config: Mapping[str, Value], strategy: str, **fields: Any) -> Experiment:
         number = len(self._experiments) + 1
