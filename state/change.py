@@ -347,7 +347,10 @@ class Change(Reader):
             self._guards += [[command, at, words, expected] for command, words, expected in guards]
 
     def room(self, key: str, fields: Sequence[str], most: int) -> None:
-        """After the change the sum of these counters is at most `most`; else it is decided again."""
+        """After the change the sum of these counters is at most `most`; else it is decided again.
+
+        A `number` that the change takes is not counted.
+        """
         self._rooms.append((key, tuple(fields), most))
 
     def before(self, seconds: float) -> None:
