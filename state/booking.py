@@ -56,7 +56,7 @@ async def due(change: Change, tag: Tag, more: Books) -> list[Due]:
 
     Where nothing is due, other changes of the books may come before this one.
     """
-    found = list[Due]()
+    found: list[Due] = []
     if not tag.has_budget:
         return found
     key, seconds = change.lab.keys.tag(tag.name), (more.reserved_ms, more.spent_ms)

@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
-from operator import attrgetter
 from random import random
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
@@ -115,9 +114,7 @@ class Joined(Placeholder):
             self.word += [part] if isinstance(part, str) else part.word
 
 
-_own_word = attrgetter("word")
-_AS_THEY_ARE = frozenset({str, Number, Digits, Now, Joined})
-"""Words that the plan takes as they are: `to_json` asks a placeholder for its own word."""
+_TEXT = frozenset({str})
 Word = str | int | float | bytes | Placeholder
 Key = str | Joined
 N = TypeVar("N", bound=Key)
@@ -509,10 +506,10 @@ class Change(Reader):
             "counts": self._counted,
             **self._terms,
         }
-        text = to_json(plan, fallback=_own_word)
+        text = to_json(plan)
         if len(text) > BLOB_BYTES:
             self._take_blobs_out()
-            text = to_json(plan, fallback=_own_word)
+            text = to_json(plan)
         first, *numbers = await self.lab.move(
             "commit",
             keys={"on": [*self._keys]},
@@ -579,13 +576,13 @@ class Change(Reader):
             self._known(key, kind)
             place = self._word(key)
         found: list[Any] = [*options, *words]
-        if not _AS_THEY_ARE.issuperset(map(type, found)):  # no call for each: a change has hundreds
+        if not _TEXT.issuperset(map(type, found)):  # no call for each: a change has hundreds
             for at, word in enumerate(found):
                 plain = type(word)
                 if plain is int or (plain is float and isfinite(word)):
                     found[at] = repr(word)
-                elif plain not in _AS_THEY_ARE:
-                    found[at] = self._word(word)
+                elif plain is not str:
+                    found[at] = word.word if isinstance(word, Placeholder) else self._word(word)
         if len(found) <= MOST_WORDS:
             self._writes.append([command, place, found])
             return

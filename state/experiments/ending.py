@@ -197,7 +197,8 @@ class EndingStore(ExperimentReader):
 
     def _around(self, e: Experiment) -> dict[str, Asked | None]:
         """What else the end of a run changes: its selection, and its place in a swarm."""
-        keys, found = self._keys, dict[str, Asked | None]()
+        keys = self._keys
+        found: dict[str, Asked | None] = {}
         if e.selection_id is not None:
             found["selection"] = hmget(keys.selection(e.selection_id), "status", "experiment_id")
             found["its trace"] = hmget(keys.trace(e.trace_id or ""), "status")
