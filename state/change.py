@@ -254,9 +254,9 @@ class Reader(ABC):
             Unavailable: as `Lab.command`. What the meaning of a read raises, such as NotFound.
         """
         if asked and not isinstance(named := asked[0], Read):
-            wanted = {name: each for name, each in named.items() if each is not None}
-            found = await self._found([*wanted.values()]) if wanted else []
-            return dict.fromkeys(named) | dict(zip(wanted, found, strict=True))
+            wanted = cast("list[Asked]", [*filter(None, named.values())])
+            found = iter(await self._found(wanted) if wanted else ())
+            return {name: each and next(found) for name, each in named.items()}
         return tuple(await self._found(cast("Sequence[Asked]", asked))) if asked else ()
 
     async def one(self, asked: Read[A]) -> A:
