@@ -217,7 +217,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
         return _invalid(report, run, under)
     if (why := _overrun(report, run, beside)) is not None:
         return _uncounted({"over_budget": True, "reason": why, "hint": HINT}, report, run, under, beside)
-    if run.policy.guards != NO_GUARDS and (
+    if vars(run.policy.guards) != vars(NO_GUARDS) and (
         broken := broken_guard(report.value, report.measured, run, beside)
     ):
         return _uncounted({**vars(broken), "hint": GUARD_HINT}, report, run, under, beside)
@@ -226,8 +226,8 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     # a baseline is judged by itself: its repeats may end before it does, and others may have reported its code
     value = report.value if e.baseline else weighed.value
     points = score(value, tag.direction)
-    standing = best.standing() if best and not e.baseline else []
-    repeats_best = under.code in {link.code for link in standing}
+    standing = {best.code, *(link.code for link in best.chain)} if best and not e.baseline else set()
+    repeats_best = under.code in standing
     margin = near_margin(policy, weighed.noise)
     baseline = 0.0 if policy.compare_by == "delta" else None  # of its worker: values are differences from it
     verdict = judge(value, best.val_bpb if best else baseline, tag.direction, margin)
@@ -291,7 +291,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
             **committed,
         }
         | ({"end_place": told.place, "places": e.places} if told else {}),
-        answer=answer.model_dump(),
+        answer=answer.model_dump(exclude_defaults=True),
         report=_reported("complete", report.digest),
         best=after,
         other_key=under.other_key,
@@ -338,7 +338,7 @@ def _uncounted(
         e,
         "discard",
         {**_measured(report, under.key, run), **answer.kept(), **committed},
-        answer=answer.model_dump(),
+        answer=answer.model_dump(exclude_defaults=True),
         report=_reported("complete", report.digest),
         crashes=0,
         lifts_abort=lifts_abort(run),
@@ -384,7 +384,7 @@ def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, bre
         e,
         status,
         fields | committed | broken,
-        answer=answer.model_dump(),
+        answer=answer.model_dump(exclude_defaults=True),
         report=_reported("crash", failure.digest),
         crashes=in_a_row if counts else None,
         gpu=None if failure.kind in _OF_THE_CODE else _gpu_crashes(run, beside.gpu, breaker),
@@ -462,7 +462,7 @@ def _invalid(report: ResultReport, run: RunFacts, under: RunConditions) -> Endin
         run.experiment,
         "invalid",
         {**_measured(report, under.key, run), **answer.kept()},
-        answer=answer.model_dump(),
+        answer=answer.model_dump(exclude_defaults=True),
         report=_reported("complete", report.digest),
         crashes=0,
         lifts_abort=lifts_abort(run),
@@ -499,7 +499,7 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
         e,
         answer.status,
         {**_measured(report, under.key, run), **told},
-        answer=answer.model_dump(),
+        answer=answer.model_dump(exclude_defaults=True),
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,

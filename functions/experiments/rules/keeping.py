@@ -171,7 +171,7 @@ def new_best(
     link = Link(
         experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, code=code, trace_id=e.trace_id
     )
-    if best is None or _beats(link, best.standing()[-1], direction):
+    if best is None or _beats(link, best, direction):
         # A rule that was changed meanwhile leaves the keeps that wait for their retests waiting.
         is_unsettled = best is not None and len(best.chain) > 1
         if e.judged_by == "strict" and not is_unsettled:
@@ -254,7 +254,7 @@ def _best(standing: list[Link], chain: list[Link], rivals: list[Link]) -> Best:
     return Best(**standing[-1].model_dump(), updated_at=0.0, chain=chain, rivals=rivals)
 
 
-def _beats(one: Link, other: Link, direction: Direction) -> bool:
+def _beats(one: Link, other: Link | Best, direction: Direction) -> bool:
     return score(one.val_bpb, direction) < score(other.val_bpb, direction)
 
 

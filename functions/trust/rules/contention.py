@@ -80,7 +80,7 @@ def with_contention(ending: Ending, report: ResultReport, run: RunFacts, beside:
             update={"contended": True, "reason": why}
         )
         kept = {"val_bpb": report.value, "steps_per_s": pace.steps}
-        return Ending(e, "queued", kept, answer.model_dump(), ending.report, why)
+        return Ending(e, "queued", kept, answer.model_dump(exclude_defaults=True), ending.report, why)
     if e.contended:
         told = {"contended": any(each < FAR * pace.steps for each in before)}
         ending = ending._replace(fields={**ending.fields, **told}, answer={**(ending.answer or {}), **told})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from functions.experiments.rules.judging import (
+    CompleteAnswer,
     FailureReport,
     ResultReport,
     conditions_of,
@@ -221,9 +222,8 @@ VERDICTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_verdict(which: str) -> None:
     given, expected = VERDICTS[which]
 
-    answer = judged(**given).answer
+    answer = CompleteAnswer(**(judged(**given).answer or {})).model_dump()
 
-    assert answer is not None
     assert {name: answer[name] for name in expected} == expected
 
 
