@@ -6,7 +6,7 @@ is stored with `rebuild`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ Field = tuple[str, str]
 class Derived:
     """Counts of hashes and scores of sorted sets, or a change of them."""
 
-    counts: Counter[Field] = field(default_factory=Counter)
+    counts: defaultdict[Field, int] = field(default_factory=lambda: defaultdict(int))
     scores: dict[Field, float | None] = field(default_factory=dict)
     """None: the member leaves."""
 
@@ -46,11 +46,10 @@ def step(state: Derived, record: Experiment, direction: Direction, before: Exper
     """Take a record in; `before` is the same record as it was taken in last."""
     was = _share(before, direction) if before is not None else Derived()
     now = _share(record, direction)
-    counts = state.counts  # loops: the methods of Counter cost several times as much
     for name, n in now.counts.items():
-        counts[name] = counts.get(name, 0) + n
+        state.counts[name] += n
     for name, n in was.counts.items():
-        counts[name] = counts.get(name, 0) - n
+        state.counts[name] -= n
     for place in was.scores.keys() - now.scores.keys():
         state.scores[place] = None
     for place, value in now.scores.items():

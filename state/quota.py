@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,14 +26,17 @@ class Quota:
 current: ContextVar[Quota | None] = ContextVar("quota", default=None)
 
 
-@contextmanager
-def counting(quota: Quota | None) -> Iterator[None]:
+class counting:
     """Count what the moves of this block store; None: nothing is counted."""
-    token = current.set(quota)
-    try:
-        yield
-    finally:
-        current.reset(token)
+
+    def __init__(self, quota: Quota | None) -> None:
+        self._quota = quota
+
+    def __enter__(self) -> None:
+        self._before = current.set(self._quota)
+
+    def __exit__(self, *_: object) -> None:
+        current.reset(self._before)
 
 
 def enforced() -> Quota | None:

@@ -103,8 +103,8 @@ class Invoker:
                     arguments = {**arguments, takes_call: here}
                 with self._under_way(declared, asked, call):
                     answer: BaseModel | None = await declared.handler(asked, **arguments)
-                is_right = isinstance(answer, declared.response) or (answer is None and declared.may_be_empty)
-                if name in OWN and not is_right:
+                is_wrong = name in OWN and not isinstance(answer, declared.response)
+                if is_wrong and not (answer is None and declared.may_be_empty):
                     raise TypeError(
                         f"{name} answers {type(answer).__name__}, no {declared.response.__name__}"
                     )

@@ -16,7 +16,9 @@ from pydantic_core import from_json
 
 M = TypeVar("M", bound=BaseModel)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC; a datetime without a zone is written faster
-_JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_JSON = json.JSONEncoder(
+    allow_nan=False, separators=(",", ":"), default=lambda model: model.model_dump(exclude_none=True)
+)
 
 
 class Record(BaseModel):
@@ -46,7 +48,7 @@ class Record(BaseModel):
 
     def flat(self) -> dict[str, str]:
         """The fields of a hash."""
-        return flatten(self.model_dump(exclude_none=True))
+        return flatten(vars(self))
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, str]:

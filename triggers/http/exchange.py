@@ -25,7 +25,8 @@ class Exchange(Request):
         super().__init__(scope, receive, send)
         scope["exchange"] = self
         self.process: Process = scope["app"].state.process
-        self._by_name = dict(reversed(scope["headers"]))
+        sent = reversed(scope["headers"])
+        self._by_name = {name.decode("latin-1"): value.decode("latin-1") for name, value in sent}
         given = self.header("x-request-id") or ""
         self.request_id = given if _LOGGABLE.fullmatch(given) else random_hex(8)
         """The caller's own if it can stand in a log, else a new one."""
@@ -48,13 +49,12 @@ class Exchange(Request):
         return found
 
     def header(self, name: str) -> str | None:
-        value = self._by_name.get(name.encode())
-        return None if value is None else value.decode("latin-1")
+        return self._by_name.get(name)
 
     def header_lines(self, name: str) -> list[str]:
-        key = name.encode()
-        if key not in self._by_name:
+        if name not in self._by_name:
             return []
+        key = name.encode()
         return [value.decode("latin-1") for each, value in self.scope["headers"] if each == key]
 
     async def reply(self, message: Message) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from state.errors import Forbidden
@@ -86,7 +87,8 @@ STRANGER = Caller("anyone", "viewer")
 """An unknown caller of a function that is open to anyone."""
 
 
-def allows(audience: Iterable[Audience], role: CallerRole) -> bool:
+@cache
+def allows(audience: tuple[Audience, ...], role: CallerRole) -> bool:
     """Whether a caller of `role` may call; operators always may."""
     return role == "operator" or not {"anyone", role, *HOLDS.get(role, ())}.isdisjoint(audience)
 
