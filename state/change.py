@@ -205,7 +205,7 @@ def entry(key: str, entry_id: str) -> Read[bool]:
 
 def clock() -> Read[float]:
     """Redis' clock as it was read, to compare times with. What is stored is NOW, unless the answer needs it."""
-    return Read(("TIME",), lambda reply: round(float(reply[0]) + float(reply[1]) / 1e6, 6), None)
+    return Read(("TIME",), lambda reply: (int(reply[0]) * 10**6 + int(reply[1])) / 10**6, None)
 
 
 @overload

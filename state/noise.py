@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 
 from state.keys import Keys
 from state.records import Experiment
@@ -16,6 +17,7 @@ from state.seeds import unseeded
 _JSON = json.JSONEncoder(sort_keys=True)
 
 
+@lru_cache
 def class_id(gpu_class: str | None) -> str:
     """A GPU class as part of a key."""
     return hashlib.sha256((gpu_class or "").encode()).hexdigest()[:16]
