@@ -168,6 +168,8 @@ def new_best(
     e: Experiment, value: float, best: Best | None, direction: Direction, code: str | None = None
 ) -> Best | None:
     """The best after a run of this value; None: the run does not change it. `code` is the id of its code."""
+    if best and len(best.chain) < 2 and score(value, direction) >= score(best.val_bpb, direction):
+        return None
     link = Link(
         experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, code=code, trace_id=e.trace_id
     )
