@@ -129,7 +129,7 @@ class Settings(ClientSettings):
         ge=0,
         allow_inf_nan=False,
         validation_alias=AliasChoices("NIGHTJAR_NEAR_MISS_THRESHOLD", "NEAR_MISS_THRESHOLD"),
-        description="near_miss_margin of new tags' policies (default: that of the policy)",
+        description="near_miss_margin of new tags' policies (default: from the tag's noise)",
     )
     program: Path | None = Field(
         default=None,

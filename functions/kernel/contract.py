@@ -418,7 +418,7 @@ def function(
             request=hints[first],
             response=response,
             triggers=triggers,
-            roles=(role,) if isinstance(role, str) else role,
+            roles=(role,) if isinstance(role, str) else tuple(role),
             lane=lane,
             writes=writes,
             keeps_answer=writes and keeps_answer,

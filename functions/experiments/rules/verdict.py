@@ -22,7 +22,7 @@ NO_VALUE = (
 
 @dataclass(frozen=True)
 class KeepVerdict:
-    """Fields of a verdict that follow from a value and a best. Each judgement sets them all, retests too."""
+    """Fields of a verdict that follow from a value and a best. A judgement sets them all."""
 
     improved: bool
     delta: float
@@ -42,7 +42,7 @@ NOT_COMPARED = KeepVerdict(improved=False, delta=0.0, near_miss=False)
 def judge(
     value: float, best: float | None, direction: Direction, margin: float, *, improved: bool | None = None
 ) -> KeepVerdict:
-    """Keep what is strictly better, unless more than this value has decided `improved`; a discard may be near."""
+    """Compare a value with the best. `improved`: decided by retests. A discard within the margin is a near miss."""
     if best is None:
         return FIRST
     delta = score(best, direction) - score(value, direction)

@@ -161,8 +161,9 @@ class Race:
         value = self._borne_out(e)
         fields = {
             **self._revalued(e, value),
-            **self._against(after, value, improved=False),
             "trust": "demoted",
+            "improved": False,
+            "near_miss": self._against(after, value, improved=False)["near_miss"],
             "base_commit_sha": after.commit_sha,
             "p_better": self._chance(e),
         }
@@ -190,9 +191,7 @@ class Race:
     def _revalued(self, e: Experiment, value: float) -> dict[str, Any]:
         if value == e.judged:
             return {}
-        direction = self.facts.tag.direction
-        gain = (e.delta or 0.0) + score(_judged(e), direction) - score(value, direction)
-        return {"judged_val_bpb": value, "delta": gain, "reason": CONTRADICTED}
+        return {"judged_val_bpb": value, "reason": CONTRADICTED}
 
     def _contenders(self) -> tuple[list[Contender], list[Contender]]:
         """The chain and the rivals of its incumbent."""
