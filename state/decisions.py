@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from pydantic import BaseModel
+
 from state.derived import Derived
 from state.facts import NOTHING, RetractionFacts, Spread, Trend
 from state.policy import TickSource
@@ -73,7 +75,7 @@ class Ending(NamedTuple):
     """As it was read."""
     status: Status
     fields: Mapping[str, Any] = NOTHING
-    answer: Mapping[str, Any] | None = None
+    answer: BaseModel | None = None
     """What a repetition of the same report is answered."""
     report: Mapping[str, str] | None = None
     """By what a repetition is known: {op, digest}."""
@@ -99,6 +101,19 @@ class Ending(NamedTuple):
     """Where it was ranked on its way, and ended with a value."""
     returned: str | None = None
     """Of a swarm's run that is lost: its config as a proposal for another worker."""
+
+    def with_answer(self, told: Mapping[str, Any]) -> Ending:
+        """The same, with these fields both stored and answered."""
+        answer = self.answer.model_copy(update=told) if self.answer else None
+        return self._replace(fields={**self.fields, **told}, answer=answer)
+
+    @property
+    def stored_answer(self) -> dict[str, Any] | None:
+        """The answer as it is kept for a repetition of the report."""
+        if self.report is None:
+            return None
+        answer = self.answer.model_dump(exclude_defaults=True) if self.answer else None
+        return {**self.report, "answer": answer}
 
 
 Told = Literal["continue", "stop", "extend"]

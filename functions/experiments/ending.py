@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from functions.experiments.rules.claiming import judge_report
 from functions.experiments.rules.judging import (
     MEASURES,
-    CompleteAnswer,
+    Completed,
     CrashAnswer,
     FailureReport,
     ResultReport,
@@ -183,11 +183,6 @@ class Complete(RunReport):
         )
 
 
-class Completed(Response, CompleteAnswer):
-    replayed: bool = False
-    """Whether this very report was answered before: then this is the first answer once more."""
-
-
 @function("experiment::complete", role=("agent", "worker"), writes=True)
 async def complete(
     request: Complete,
@@ -228,13 +223,13 @@ async def complete(
                 ending = after
             elif not await certificates.has_run(change, run.experiment):
                 await experiments.run_again(change, run, after)
-                return Completed(**(after.answer or {}))
+                return Completed.model_validate(after.answer)
         await experiments.finish(change, run, ending, beside)
         if seen is not None:
             numbers.keep(change, run.tag.name, under.key.gpu_class, seen.kept_after(ending))
         if is_test and request.test is not None and ending.status == RETESTED:
             numbers.keep_test(change, run.experiment, request.test)
-        return Completed(**(ending.answer or {}))
+        return Completed.model_validate(ending.answer)
 
     return await experiments.judging(request.experiment_id, judged)
 
@@ -267,19 +262,19 @@ async def crash(request: Crash, call: Call, experiments: Experiments, settings: 
         under = conditions_of(Key(), run)
         beside = await experiments.comparison(change, run, under.key.gpu_class, under.other_key, under.code)
         if first := first_answer("crash", request, call, run, beside):
-            return change.idle(crashed(first, replayed=True))
+            return change.idle(crashed(CrashAnswer(**first), replayed=True))
         await check_counts("crash", request, run, beside, experiments)
         ending = judge_failure(failure, run, beside, breaker)
         await experiments.finish(change, run, ending, beside)
-        return crashed(ending.answer or {})
+        return crashed(CrashAnswer.model_validate(ending.answer))
 
     return await experiments.judging(request.experiment_id, judged)
 
 
-def crashed(answer: Mapping[str, Any], *, replayed: bool = False) -> Crashed:
+def crashed(answer: CrashAnswer, *, replayed: bool = False) -> Crashed:
     """The answer, with what its agent does next."""
-    step = abort_step(answer["consecutive_crashes"]) if answer["should_abort"] else MEND
-    return Crashed(**answer, next=step, replayed=replayed)
+    step = abort_step(answer.consecutive_crashes) if answer.should_abort else MEND
+    return Crashed(**vars(answer), next=step, replayed=replayed)
 
 
 class Stop(Command):

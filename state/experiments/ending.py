@@ -258,9 +258,8 @@ class EndingStore(ExperimentReader):
             first()
         tag, record = keys.tag(e.tag), keys.experiment(e.experiment_id)
         nth = change.number(tag, "finishes") if counts else None
-        answer = {**ending.report, "answer": ending.answer} if ending.report else None
         fields: dict[str, Word] = {"status": ending.status, "finished_at": NOW}
-        fields |= flatten({**ending.fields, "answer": answer})
+        fields |= flatten({**ending.fields, "answer": ending.stored_answer})
         change.hset(record, fields if nth is None else {**fields, "finish_number": nth})
         apply(change, keys, shift)
         if nth is not None:
@@ -497,7 +496,7 @@ class EndingStore(ExperimentReader):
         reason, nth = ending.reason or "", e.attempt
 
         def note() -> None:
-            kept = flatten({**ending.fields, "answer": {**(ending.report or {}), "answer": ending.answer}})
+            kept = flatten({**ending.fields, "answer": ending.stored_answer})
             change.hset(attempts, {f"{nth}:{name}": it for name, it in kept.items()})
             change.hset(record, {"contended": "true", "avoided_gpu": e.gpu_id or "", "fence": 0})
             change.hdel(record, "gpu_id", "started_at")

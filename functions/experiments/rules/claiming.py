@@ -10,6 +10,8 @@ from dataclasses import replace
 from functions.branches.rules.forest import claim_measured, grown
 from functions.experiments.rules.judging import (
     MEASURES,
+    Completed,
+    QueuedRetest,
     ResultReport,
     RunConditions,
     branch_base,
@@ -23,7 +25,7 @@ from state.decisions import Ending, Retest
 from state.derived import judged_score
 from state.errors import Conflict
 from state.facts import Comparison, RetestFacts, RunFacts
-from state.records import OPEN, Experiment, RunVerdict
+from state.records import OPEN, Experiment
 
 CLAIMED = (
     "the lab trains this tag: what its agent measured is a claim, and only the lab's run of its code counts"
@@ -48,43 +50,50 @@ def judge_report(report: ResultReport, run: RunFacts, under: RunConditions, besi
     judged = judge_run(report, run, under, beside)
     if not is_claim(run) or judged.status == "invalid":
         return judged
+    answer = Completed.model_validate(judged.answer)
     if run.first is not None:
         told = {"claimed": True, "reason": CLAIMED}
-        answer = {**(judged.answer or {}), **told, "p_better": None}
+        answer = answer.model_copy(update={**told, "p_better": None})
         return judged._replace(fields={**judged.fields, **told}, answer=answer, repeat=None)
-    return _claimed(judged, report, run, under, beside)
+    return _claimed(judged, answer, report, run, under, beside)
 
 
 def _claimed(
-    judged: Ending, report: ResultReport, run: RunFacts, under: RunConditions, beside: Comparison
+    judged: Ending,
+    if_true: Completed,
+    report: ResultReport,
+    run: RunFacts,
+    under: RunConditions,
+    beside: Comparison,
 ) -> Ending:
+    """The ending of a claim; `if_true`: what a true claim would be answered."""
     e, best = run.experiment, beside.best
     base = branch_base(run, under.key, beside)
-    answer = {
-        **(judged.answer or {}),
-        "status": "discard",
-        "improved": False,
-        "best_val_bpb": best.val_bpb if best else None,
-        "action": "git_reset",
-        "base_commit_sha": reset_to(run, base),
-        "near_miss": False,
-        "p_better": None,
-        "trust": None,
-        "retest": {"retest_id": f"{e.experiment_id}.2", "seed": next_seed(e.seed, ())}
-        if judged.status == "keep"
-        else None,
-        "branch_improved": False if judged.fields["branch_improved"] is False else None,
-        "judged_val_bpb": None,
-        "repeats_best": False,
-        "reason": judged.fields["reason"] if judged.fields["guard"] else CLAIMED,
-        "claimed": True,
-    }
+    retest = QueuedRetest(retest_id=f"{e.experiment_id}.2", seed=next_seed(e.seed, ()))
+    answer = if_true.model_copy(
+        update={
+            "status": "discard",
+            "improved": False,
+            "best_val_bpb": best.val_bpb if best else None,
+            "action": "git_reset",
+            "base_commit_sha": reset_to(run, base),
+            "near_miss": False,
+            "p_better": None,
+            "trust": None,
+            "retest": retest if judged.status == "keep" else None,
+            "branch_improved": False if if_true.branch_improved is False else None,
+            "judged_val_bpb": None,
+            "repeats_best": False,
+            "reason": if_true.reason if if_true.guard else CLAIMED,
+            "claimed": True,
+        }
+    )
     growth, committed = grown(run, beside, "discard", None, builds_on=False)
     fields = {
         **report.measured,
         **report.key._asdict(),
         **committed,
-        **{name: answer.get(name, judged.fields[name]) for name in RunVerdict.model_fields},
+        **answer.kept(),
         "claimed": True,
         "val_bpb": report.value,
         "score": report.score,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from functions.branches.rules.forest import grown
 from functions.experiments.rules.keeping import (
@@ -130,7 +130,11 @@ class AnsweredRun(BaseModel):
     val_bpb: float
 
 
-class CompleteAnswer(RunVerdict, AnsweredRun):
+class Completed(RunVerdict, AnsweredRun):
+    """The answer to a reported result."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
     # narrower than stored, which is safe: answers are frozen
     improved: bool  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
     delta: float  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
@@ -149,6 +153,8 @@ class CompleteAnswer(RunVerdict, AnsweredRun):
     """Source of `val_bpb`: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None = None
     """The value that train.py printed, where `val_bpb` is trusted."""
+    replayed: bool = False
+    """Whether this very report was answered before: then this is the first answer once more."""
 
     def kept(self) -> dict[str, Any]:
         """The fields that the experiment keeps. Retests change some of them (`ruling.py`)."""
@@ -248,7 +254,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     kept = verdict.improved or bool(beats_base) or e.baseline
     moves_on = kept and under.other_key is None and (verdict.improved or not e.baseline)
     before = reset_to(run, base)
-    answer = CompleteAnswer(
+    answer = Completed(
         experiment_id=e.experiment_id,
         status="keep" if kept else "discard",
         val_bpb=report.value,
@@ -291,7 +297,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
             **committed,
         }
         | ({"end_place": told.place, "places": e.places} if told else {}),
-        answer=answer.model_dump(exclude_defaults=True),
+        answer=answer,
         report=_reported("complete", report.digest),
         best=after,
         other_key=under.other_key,
@@ -338,7 +344,7 @@ def _uncounted(
         e,
         "discard",
         {**_measured(report, under.key, run), **answer.kept(), **committed},
-        answer=answer.model_dump(exclude_defaults=True),
+        answer=answer,
         report=_reported("complete", report.digest),
         crashes=0,
         lifts_abort=lifts_abort(run),
@@ -384,7 +390,7 @@ def judge_failure(failure: FailureReport, run: RunFacts, beside: Comparison, bre
         e,
         status,
         fields | committed | broken,
-        answer=answer.model_dump(exclude_defaults=True),
+        answer=answer,
         report=_reported("crash", failure.digest),
         crashes=in_a_row if counts else None,
         gpu=None if failure.kind in _OF_THE_CODE else _gpu_crashes(run, beside.gpu, breaker),
@@ -440,9 +446,9 @@ def reset_to(run: RunFacts, base: BranchBase | None = None) -> str | None:
 
 def not_kept(
     report: ResultReport, run: RunFacts, best: Best | None, status: Status, base: BranchBase | None = None
-) -> CompleteAnswer:
+) -> Completed:
     """The answer for a result that is not compared with the best."""
-    return CompleteAnswer(
+    return Completed(
         experiment_id=run.experiment.experiment_id,
         status=status,
         val_bpb=report.value,
@@ -462,7 +468,7 @@ def _invalid(report: ResultReport, run: RunFacts, under: RunConditions) -> Endin
         run.experiment,
         "invalid",
         {**_measured(report, under.key, run), **answer.kept()},
-        answer=answer.model_dump(exclude_defaults=True),
+        answer=answer,
         report=_reported("complete", report.digest),
         crashes=0,
         lifts_abort=lifts_abort(run),
@@ -499,7 +505,7 @@ def _measured_again(report: ResultReport, run: RunFacts, under: RunConditions, b
         e,
         answer.status,
         {**_measured(report, under.key, run), **told},
-        answer=answer.model_dump(exclude_defaults=True),
+        answer=answer,
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,

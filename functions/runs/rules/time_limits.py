@@ -126,6 +126,4 @@ def with_extension(ending: Ending, printed: float) -> Ending:
         " what it reported at the end of its budget"
     )
     before = ending.fields.get("reason")
-    reason = {"reason": f"{why}; {before}" if before else why}
-    answer = {**ending.answer, **reason} if ending.answer else None
-    return ending._replace(fields={**ending.fields, **reason}, answer=answer)
+    return ending.with_answer({"reason": f"{why}; {before}" if before else why})

@@ -80,10 +80,10 @@ def with_contention(ending: Ending, report: ResultReport, run: RunFacts, beside:
             update={"contended": True, "reason": why}
         )
         kept = {"val_bpb": report.value, "steps_per_s": pace.steps}
-        return Ending(e, "queued", kept, answer.model_dump(exclude_defaults=True), ending.report, why)
+        return Ending(e, "queued", kept, answer, ending.report, why)
     if e.contended:
         told = {"contended": any(each < FAR * pace.steps for each in before)}
-        ending = ending._replace(fields={**ending.fields, **told}, answer={**(ending.answer or {}), **told})
+        ending = ending.with_answer(told)
     is_fastest = of_baseline is None or pace.steps > of_baseline.steps
     if is_baseline and is_fastest and ending.status != "invalid":
         fastest = {e.time_classes[2]: pace.model_dump_json()}

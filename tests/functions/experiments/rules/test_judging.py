@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from functions.experiments.rules.judging import (
-    CompleteAnswer,
+    Completed,
     FailureReport,
     ResultReport,
     conditions_of,
@@ -222,7 +222,7 @@ VERDICTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_verdict(which: str) -> None:
     given, expected = VERDICTS[which]
 
-    answer = CompleteAnswer(**(judged(**given).answer or {})).model_dump()
+    answer = Completed.model_validate(judged(**given).answer).model_dump()
 
     assert {name: answer[name] for name in expected} == expected
 

@@ -10,7 +10,7 @@ from functions.experiments.rules.judging import ResultReport
 from functions.experiments.rules.verdict import Key
 from functions.runs.rules.time_limits import at_base, base_value, with_extension
 from state.decisions import Ending
-from state.records import Experiment
+from state.records import Experiment, RunVerdict
 from tests.functions.sample import experiment
 
 EXTENDED = {"extended_s": 120.0, "base_metric": 1.2, "base_progress": 1.01, "last_progress": 1.3}
@@ -39,7 +39,7 @@ def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(
 def test_what_it_printed_later_is_told_and_does_not_count() -> None:
     e = extended()
     judged = at_base(ResultReport(0.9, Key(), "d"), e)
-    before = Ending(e, "discard", {"reason": "its code was measured before"}, answer={"reason": None})
+    before = Ending(e, "discard", {"reason": "its code was measured before"}, RunVerdict())
 
     ending = with_extension(before, 0.9)
 
@@ -48,7 +48,7 @@ def test_what_it_printed_later_is_told_and_does_not_count() -> None:
         "it was given 120 s more than others, and printed 0.9 at their end: it is judged by what it reported at the"
         " end of its budget; its code was measured before"
     )
-    assert ending.answer == {"reason": ending.fields["reason"]}
+    assert ending.answer == RunVerdict(reason=ending.fields["reason"])
 
 
 def test_a_run_that_has_not_used_its_extension_is_judged_by_what_it_printed() -> None:
