@@ -107,14 +107,6 @@ class Ending(NamedTuple):
         answer = self.answer.model_copy(update=told) if self.answer else None
         return self._replace(fields={**self.fields, **told}, answer=answer)
 
-    @property
-    def stored_answer(self) -> dict[str, Any] | None:
-        """The answer as it is kept for a repetition of the report."""
-        if self.report is None:
-            return None
-        answer = self.answer.model_dump(exclude_defaults=True) if self.answer else None
-        return {**self.report, "answer": answer}
-
 
 Told = Literal["continue", "stop", "extend"]
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
+from pydantic import BaseModel, SerializeAsAny
+
 from state.booking import due, warn, write_books
 from state.budgets import Books, between, in_seconds, is_spent, milliseconds
 from state.change import NOW, Asked, Change, Decide, Word, clock, hgetall, hmget, size, zscore
@@ -63,6 +65,14 @@ TOLD = (
 _told_of = attrgetter(*TOLD)
 
 T = TypeVar("T")
+
+
+class KeptAnswer(BaseModel):
+    """The answer to a report, found again by its `digest`."""
+
+    op: str
+    digest: str
+    answer: SerializeAsAny[BaseModel]
 
 
 class EndingStore(ExperimentReader):
@@ -259,7 +269,7 @@ class EndingStore(ExperimentReader):
         tag, record = keys.tag(e.tag), keys.experiment(e.experiment_id)
         nth = change.number(tag, "finishes") if counts else None
         fields: dict[str, Word] = {"status": ending.status, "finished_at": NOW}
-        fields |= flatten({**ending.fields, "answer": ending.stored_answer})
+        fields |= flatten({**ending.fields, "answer": _kept_answer(ending)})
         change.hset(record, fields if nth is None else {**fields, "finish_number": nth})
         apply(change, keys, shift)
         if nth is not None:
@@ -496,7 +506,7 @@ class EndingStore(ExperimentReader):
         reason, nth = ending.reason or "", e.attempt
 
         def note() -> None:
-            kept = flatten({**ending.fields, "answer": ending.stored_answer})
+            kept = flatten({**ending.fields, "answer": _kept_answer(ending)})
             change.hset(attempts, {f"{nth}:{name}": it for name, it in kept.items()})
             change.hset(record, {"contended": "true", "avoided_gpu": e.gpu_id or "", "fence": 0})
             change.hdel(record, "gpu_id", "started_at")
@@ -609,6 +619,12 @@ def _spent(e: Experiment, ending: Ending, started: str | None, ended: float) -> 
         spent_ms=spent_ms,
         spent_runs=int(ran),
     )
+
+
+def _kept_answer(ending: Ending) -> str | None:
+    if ending.report is None or ending.answer is None:
+        return None
+    return KeptAnswer(**ending.report, answer=ending.answer).model_dump_json(exclude_defaults=True)
 
 
 def _event(e: Experiment, status: Status) -> str:
