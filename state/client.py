@@ -13,7 +13,7 @@ from state import quota
 from state.change import Asked, Change, Decide, Read, Reader, changed, clock, exists, get, tried
 from state.errors import Unavailable
 from state.keys import Keys
-from state.moves import Arg, GivenArgs, GivenKeys, load
+from state.moves import Arg, GivenArgs, GivenKeys, load, script_command
 from state.traceparent import current
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ class Lab(Reader):
 
     def reading(self, name: str, *, keys: GivenKeys = NOTHING, args: GivenArgs = NOTHING) -> Sequence[Arg]:
         """A read-only script `lua/<name>.lua` as one command of a `pipeline`. Raises TypeError: as `move`."""
-        script = load(name)
-        keyed, argv = script.words(self.keys, keys, args)
-        return ("EVALSHA_RO", script.sha, len(keyed), *keyed, *argv)
+        return script_command(self.keys, name, keys, args)
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
         """One Redis command on the shared connection. `shape` sets the form in which redis-py returns the reply.

@@ -122,6 +122,13 @@ def load(name: str) -> Move:
     return Move(name, text, sha, keys, args, *needed)
 
 
+def script_command(lab: Keys, name: str, keys: GivenKeys, args: GivenArgs) -> Sequence[Arg]:
+    """A read-only script as one command. Raises TypeError, ValueError: as `Move.words`."""
+    script = load(name)
+    keyed, argv = script.words(lab, keys, args)
+    return ("EVALSHA_RO", script.sha, len(keyed), *keyed, *argv)
+
+
 @cache
 def moves() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("[a-z]*.lua"))

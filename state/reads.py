@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel
@@ -13,7 +13,7 @@ from state.change import Read, loosely
 from state.client import Lab
 from state.facts import Spread
 from state.keys import Keys
-from state.moves import Arg
+from state.moves import Arg, script_command
 from state.noise import class_id, noise_key
 from state.policy import Policy, read_policy
 from state.records import Best, Experiment, Gpu, GpuState, Record, Strategy, Tag
@@ -63,32 +63,46 @@ def members(
     their constants and metrics. With `holding` members are left out whose first field does not hold this text. With
     `most_bytes` longer values of `fields` are left out, or cut where the field is one of `texts`.
     """
-    command = lab.reading(
-        "read_members",
-        keys={"index": index},
-        args={
-            "hashes": lab.keys.experiment("") if hashes is None else hashes,
-            "low": low,
-            "high": high,
-            "offset": offset,
-            "limit": limit,
-            "newest": "yes" if newest else None,
-            "fields": fields,
-            "brief": "yes" if brief else None,
-            "holding": holding,
-            "texts": texts,
-            "most_bytes": most_bytes,
-        },
+    command = _members_command(
+        lab.keys,
+        index,
+        hashes=lab.keys.experiment("") if hashes is None else hashes,
+        low=low,
+        high=high,
+        offset=offset,
+        limit=limit,
+        newest="yes" if newest else None,
+        fields=tuple(fields),
+        brief="yes" if brief else None,
+        holding=holding,
+        texts=tuple(texts),
+        most_bytes=most_bytes,
     )
     meaning = dict if fields else _hashes
     return loosely(*command, to=meaning)
+
+
+@lru_cache(1024)
+def _members_command(keys: Keys, index: str, **args: Arg | tuple[str, ...] | None) -> Sequence[Arg]:
+    """Remembered, because a brief asks for nine indexes, and making the words of a script takes longer."""
+    return script_command(keys, "read_members", keys={"index": index}, args=args)
 
 
 def rows(
     lab: Lab, kind: type[R], index: str, hashes: str | None = None, **part: Unpack[Part]
 ) -> Read[list[R]]:
     """The same as records of a kind, whose fields alone are read."""
-    return members(lab, index, hashes, fields=fields_in(kind), **part).to(lambda found: rows_as(kind, found))
+
+    def meaning(found: Mapping[str, Sequence[str | None]]) -> list[R]:
+        return [_remembered(kind, tuple(row)) for row in found.values() if any(row)]
+
+    return members(lab, index, hashes, fields=fields_in(kind), **part).to(meaning)
+
+
+@lru_cache(2048)
+def _remembered(kind: type[R], row: tuple[str | None, ...]) -> R:
+    """The record with these texts. Agents ask for the same newest runs again and again."""
+    return _record(kind, row)
 
 
 def records(
@@ -122,7 +136,11 @@ def rows_as(kind: type[R], found: Mapping[str, Sequence[str | None]]) -> list[R]
 
 def row_as(kind: type[R], row: Sequence[str | None]) -> R | None:
     """A record of a kind whose fields were asked for; None where there is none."""
-    return kind.parse(dict(zip(fields_in(kind), row, strict=True))) if any(row) else None
+    return _record(kind, row) if any(row) else None
+
+
+def _record(kind: type[R], row: Sequence[str | None]) -> R:
+    return kind.parse(dict(zip(fields_in(kind), row, strict=True)))
 
 
 def fields_of(pairs: Sequence[str]) -> dict[str, str]:

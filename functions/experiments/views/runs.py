@@ -134,11 +134,11 @@ def claim_of(runs: Runs[Experiment], noise: Spread) -> ClaimView:
 
 def sketch_view(e: Sketch) -> dict[str, Any]:
     """An experiment by the fields that agents use. Empty fields are left out, except value and agent."""
-    said = {name: getattr(e, name) for name in e.FOR_AGENTS} | in_few_words(e)
+    said = vars(e) | in_few_words(e)
     return {
         name: value
-        for name, value in said.items()
-        if name in ("val_bpb", "agent") or not (value is None or value is False)
+        for name in e.FOR_AGENTS
+        if not ((value := said[name]) is None or value is False) or name in ("val_bpb", "agent")
     }
 
 
@@ -148,7 +148,7 @@ def in_few_words(e: Sketch) -> dict[str, Any]:
         "claimed": e.is_claim,
         "description": short(e.description, 60),
         "commit_sha": e.commit_sha[:12],
-        "error": short(deciding_line(e.error or "", e.error_kind), 100) or None,
+        "error": e.error and (short(deciding_line(e.error, e.error_kind), 100) or None),
     }
 
 

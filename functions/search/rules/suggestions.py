@@ -74,11 +74,12 @@ def uncombined_pair(
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
     best = None
     for a, b in combinations(near_misses, 2):
-        if frozenset((a.experiment_id, b.experiment_id)) in done:
+        is_alike = a.category == b.category
+        if (is_alike and best) or frozenset((a.experiment_id, b.experiment_id)) in done:
             continue
-        if a.category != b.category:
+        if not is_alike:
             return a, b
-        best = best or (a, b)
+        best = a, b
     return best
 
 
