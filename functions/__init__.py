@@ -1,1 +1,1 @@
-"""The function table: one file per function, `functions/<noun>/<verb>.py` is `noun::verb`."""
+"""The functions of the table, with their rules and views: one room for each subject."""
