@@ -18,7 +18,7 @@ from functions.experiments.rules.judging import (
     judge_run,
     reset_to,
 )
-from functions.experiments.rules.verdict import key_of
+from functions.experiments.rules.verdict import NOT_COMPARED, key_of
 from functions.trust.rules.retests import SPARE, next_seed
 from functions.trust.rules.ruling import retest_of
 from state.decisions import Ending, Retest
@@ -72,12 +72,11 @@ def _claimed(
     retest = QueuedRetest(retest_id=f"{e.experiment_id}.2", seed=next_seed(e.seed, ()))
     answer = if_true.model_copy(
         update={
+            **vars(replace(NOT_COMPARED, delta=if_true.delta)),
             "status": "discard",
-            "improved": False,
             "best_val_bpb": best.val_bpb if best else None,
             "action": "git_reset",
             "base_commit_sha": reset_to(run, base),
-            "near_miss": False,
             "p_better": None,
             "trust": None,
             "retest": retest if judged.status == "keep" else None,

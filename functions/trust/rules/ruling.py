@@ -160,10 +160,10 @@ class Race:
     ) -> Ruling:
         value = self._borne_out(e)
         fields = {
+            **self._against(after, value, improved=False),
             **self._revalued(e, value),
+            "delta": e.delta,  # the gain of its time stays
             "trust": "demoted",
-            "improved": False,
-            "near_miss": self._against(after, value, improved=False)["near_miss"],
             "base_commit_sha": after.commit_sha,
             "p_better": self._chance(e),
         }
