@@ -90,7 +90,7 @@ class BeliefsInMemory:
         workers: int,
         now: float,
     ) -> EarlyFacts:
-        """The facts that state.pipelines reads for a prediction."""
+        """The facts that state.programs reads for a prediction."""
         return EarlyFacts(
             **self._facts(now, workers),
             best_config=best_config,

@@ -28,8 +28,8 @@ from bench._load import LoadResult, Wanted, load
 from bench._report import Bench, posted, private_redis, url_of
 from bench._servers import ServerProcess, beside, web
 from state.client import Lab
-from state.local_keys import made_key
 from state.presence import Presence
+from state.private import made_key
 from state.settings import Settings
 
 CONNECTIONS = 16

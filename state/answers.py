@@ -13,7 +13,7 @@ from state.change import Change
 from state.client import Lab
 from state.errors import Unavailable
 from state.quota import counting, current, enforced
-from state.store import Store
+from state.reads import Store
 
 ANSWER_TTL_S = 24 * 3600
 IN_FLIGHT_TTL_S = 10

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from state.change import Change, clock, hmget
 from state.errors import NotFound
+from state.reads import Store
 from state.records import Distillation, Transfer
-from state.store import Store
 
 T = TypeVar("T", Distillation, Transfer)
 

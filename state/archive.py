@@ -20,9 +20,8 @@ from state.digests import patch_id
 from state.errors import Damaged, Unavailable
 from state.patches import unpacked
 from state.private import sync_folder
-from state.reads import members
+from state.reads import Store, members
 from state.records import OPEN, EndedRun, Status, UsedPatches
-from state.store import Store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

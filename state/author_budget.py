@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 
 from state.change import Change, clock, hmget
-from state.store import Store
+from state.reads import Store
 
 DAY_S = 86400
 """Days are of UTC."""

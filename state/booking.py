@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from state.budgets import WARN_AT, Books, in_seconds, milliseconds
 from state.change import Change, Key, Read, hmget
+from state.derived import WARN_AT, Books, in_seconds, milliseconds
 from state.errors import BudgetExhausted
 from state.keys import Keys
 from state.records import Tag

@@ -8,9 +8,8 @@ from typing import Any
 from state.change import Change, Read, clock, hgetall, hmget, size
 from state.errors import Conflict, NotFound
 from state.ids import named_by
-from state.reads import experiment_in
+from state.reads import Store, experiment_in
 from state.records import Certificate, Experiment
-from state.store import Store
 
 MOST = 500
 """Certificates of a tag: reports read all of them."""

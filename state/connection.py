@@ -18,10 +18,9 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from state.cluster import owner_options
 from state.errors import Invalid, Unavailable
 from state.moves import Arg, Move, load, moves
-from state.redis_urls import ASKED_S, servers_of
+from state.redis_urls import ASKED_S, owner_options, servers_of
 from state.shared_connection import SharedConnection, hear, is_elsewhere
 
 CONNECTIONS = 256

@@ -13,8 +13,8 @@ from state import reads
 from state.change import Change, Read, clock, hmget
 from state.errors import NotFound
 from state.keys import Keys
+from state.reads import Store
 from state.records import Dimension, ProposedDimension
-from state.store import Store
 from state.swarm_facts import RESULTS, EndedResult, Following, KeptRun, TrialFacts, TriedRun
 
 _LIST = TypeAdapter(list[Dimension])

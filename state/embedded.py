@@ -36,22 +36,23 @@ from urllib.parse import quote
 import psutil
 from pydantic import SecretStr
 
-from state.acl import WORKER, hashed, worker_rules
 from state.errors import Conflict, NotFound, Unavailable
 from state.own_processes import tethered
 from state.private import write_private
-from state.redis_binary import Binary, find_binary, written_by
 from state.redis_endpoint import (
     OURS,
     SOCKET_DIR,
+    WORKER,
     WORKERS,
     answers,
     endpoint_url,
     forget,
+    hashed,
     says_anything,
     shut_down,
+    worker_rules,
 )
-from state.redis_requirements import check_door
+from state.redis_requirements import Binary, check_door, find_binary, written_by
 from state.redis_urls import servers_of
 from state.settings import Settings
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from state.change import Change, hmget
 from state.facts import BASELINE, HiddenFacts
 from state.noise import class_id
+from state.reads import Store
 from state.records import Experiment
-from state.store import Store
 
 FOR_ALL = ("squares", "df", BASELINE)
 

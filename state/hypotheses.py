@@ -25,10 +25,9 @@ from state.change import NOW, Asked, Change, Reader, clock, hgetall, hmget, loos
 from state.client import Lab
 from state.dimensions import dimensions_in
 from state.errors import NotFound
-from state.reads import experiment_in
+from state.reads import Store, experiment_in
 from state.records import Evidence, Hypothesis
 from state.refusals import no_hypothesis
-from state.store import Store
 
 REFERENCES = 300
 """Newest runs of reference configs that further runs are compared with."""

@@ -13,7 +13,7 @@ from state.client import Lab
 from state.errors import Conflict, Invalid
 from state.events import CATALOGUE
 from state.ids import TAG_PATTERN
-from state.store import Store
+from state.reads import Store
 
 MOST_BYTES = 1024 * 1024
 """Of all names and values of a noun."""

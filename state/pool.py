@@ -14,9 +14,9 @@ from state.experiments.writing import renew
 from state.gpu_flags import LEASED, keep_gpu
 from state.ids import named_by
 from state.leases import GpuLease, GpuRequest, Holding, Line, renewal
+from state.reads import Store
 from state.records import Experiment, Gpu, GpuStatus, flatten
 from state.refusals import no_gpu
-from state.store import Store
 
 OWNED = ("owner", "of_agent")
 DESCRIBED = {

@@ -1,8 +1,11 @@
-"""The command that users type: `./nightjar` in a checkout, `nightjar` from the wheel."""
+"""Version of Nightjar, and the command that users type: `./nightjar` in a checkout, `nightjar` from the wheel."""
 
 from __future__ import annotations
 
 import sys
+
+VERSION = "0.2.0"
+
 
 IS_INSTALLED = "nightjar" in sys.modules
 """Whether the wheel is installed. Our packages lie inside its package, and every process starts there."""

@@ -1,4 +1,7 @@
-"""Reads that several stores share: how each is asked, and what its reply means. No guard watches them."""
+"""Base of the stores, and reads that several stores share: how each is asked, and what its reply means.
+
+No guard watches these reads.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel
 
-from state.change import Read, loosely
+from state.change import Decide, Read, loosely
 from state.client import Lab
 from state.facts import Spread
 from state.keys import Keys
@@ -18,6 +21,25 @@ from state.noise import class_id, noise_key
 from state.policy import Policy, read_policy
 from state.records import Best, Experiment, Gpu, GpuState, Record, Strategy, Tag
 from state.refusals import no_experiment, unknown_tag
+
+T = TypeVar("T")
+
+
+class Store:
+    """Reads and writes of one subject in a lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def change(self, decide: Decide[T], *, in_turn: str | None = None) -> T:
+        """Change the lab as `Lab.change`. This process' changes of this subject take turns by a tag's name."""
+        return await self._lab.change(decide, in_turn=in_turn and f"{type(self).__name__} {in_turn}")
+
+    async def now(self) -> float:
+        """Redis' clock, in seconds since 1970."""
+        return await self._lab.now()
+
 
 STEPS = 1000
 """Experiments that one call looks at for a base, at most; it answers where to go on."""

@@ -1,10 +1,12 @@
-"""Endpoint of a private Redis server: its two files, and the commands that probe it."""
+"""A private Redis server: its two endpoint files, the commands that probe it, and the rights of its users."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import socket
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from state.connection import connection_options
+from state.keys import Keys
 from state.redis_urls import client_of
 
 SOCKET_DIR = "nightjar-redis-"
@@ -79,3 +82,55 @@ def shut_down(url: str) -> bool:
     except (redis.RedisError, OSError, ValueError):
         return False
     return True
+
+
+WORKER = "worker"
+"""The workers' user of the embedded server."""
+
+_OF_WORKERS = """
+    auth hello ping select client|setname info time script|load evalsha multi exec discard watch unwatch
+    del exists expire persist get set incr incrby unlink publish subscribe unsubscribe
+    hdel hexists hget hgetall hincrby hincrbyfloat hlen hmget hset hsetnx hstrlen
+    blmove lmove llen lpos lrange lrem rpush sadd scard sismember smembers srem
+    xadd xlen xrange xrevrange xtrim
+    zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyscore zscore
+"""
+"""RQ's commands. Every Redis since 7.0 knows all of them: a server refuses a list with one unknown name."""
+
+_OF_THE_LAB = (
+    "@all",
+    "-@admin",
+    "-@dangerous",
+    "info",
+    "restore",
+    "client|pause",
+    "client|unpause",
+    "config|get",
+    "keys",
+)
+"""RESTORE and CLIENT PAUSE are for backups. CONFIG GET shows how durable a write is. KEYS is for a prompt."""
+
+
+def worker_rules() -> list[str]:
+    """For RQ workers: its keys and channels alone. All else they ask the lab for, over HTTP."""
+    return ["~rq:*", "&rq:pubsub:*", "-@all", *_granted(_OF_WORKERS.split())]
+
+
+def lab_rules(lab: str) -> list[str]:
+    """For web, events, clock and the commands that back up and restore."""
+    mine = [f"~{Keys(lab)('*')}", "~rq:*", f"&nightjar:{lab}:*", "&rq:pubsub:*"]
+    return [*mine, *_granted(_OF_THE_LAB)]
+
+
+def hashed(password: str) -> str:
+    """A password as Redis keeps it, for a place where it must not be read."""
+    return f"#{sha256(password.encode()).hexdigest()}"
+
+
+def setuser(name: str, password: str, rules: list[str]) -> str:
+    """The command that makes a user, for redis-cli."""
+    return " ".join(["ACL SETUSER", name, "reset", "on", f">{password}", *rules])
+
+
+def _granted(commands: Sequence[str]) -> list[str]:
+    return [command if command.startswith("-") else f"+{command}" for command in commands]

@@ -16,7 +16,7 @@ from state.experiments.showing import runs_of_best
 from state.facts import Runs, Spread
 from state.ids import named_by
 from state.policy import Policy
-from state.reads import fields_in, rows_as
+from state.reads import Store, fields_in, rows_as
 from state.records import (
     AgentLimit,
     AgentRun,
@@ -42,7 +42,6 @@ from state.records import (
     Transfer,
     Trust,
 )
-from state.store import Store
 
 R = TypeVar("R", bound=Record)
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 from state.change import NOW, Asked, Change, clock, exists, get, hgetall, hmget
 from state.client import Lab
 from state.events import Event
+from state.reads import Store
 from state.records import Record, stamp
-from state.store import Store
 from state.stream import Subscription, follows
 
 Became = Literal["fired", "waits", "overlaps"]

@@ -13,10 +13,9 @@ from state.client import Lab
 from state.experiments import NearBand
 from state.experiments.reading import ends, near_count
 from state.facts import SearchFacts
-from state.reads import fields_in, row_as
+from state.reads import Store, fields_in, row_as
 from state.records import Best, Mention, Selection, Sketch, Strategy
 from state.refusals import no_selection, other_tag
-from state.store import Store
 from state.tags import replaced
 
 RECENT_READ = 10

@@ -6,10 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from state.budgets import Books, books_of
 from state.change import Change, loosely
 from state.client import Lab
-from state.derived import COUNTED, Derived
+from state.derived import COUNTED, Books, Derived, books_of
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.experiments.ranking import ends_at, ranks_at, trends_at
 from state.policy import BUCKETS

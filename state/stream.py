@@ -17,8 +17,8 @@ from state.client import Lab
 from state.errors import NightjarError
 from state.events import UNREADABLE, Event
 from state.moves import Arg, GivenArgs
+from state.reads import Store
 from state.records import Record
-from state.store import Store
 
 UNSERVED_S = 7 * 86400.0
 """A group is dropped when its binding was not served for so long: its function was removed."""

@@ -11,11 +11,9 @@ from state.client import Lab
 from state.dimensions import dimensions_of
 from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
-from state.minting import check_free, issue, issuing, rotate, rotating
 from state.policy import BUCKETS, FIFTHS, read_policy
-from state.reads import fields_in, row_as
+from state.reads import Store, fields_in, row_as
 from state.records import Experiment, HeardWorker, Leader, SwarmWorker, flatten
-from state.store import Store
 from state.swarm_facts import (
     ActiveRun,
     NextFacts,
@@ -24,7 +22,7 @@ from state.swarm_facts import (
     Replenishing,
     SwarmFacts,
 )
-from state.token_values import Proof, Token
+from state.token_values import Proof, Token, check_free, issue, issuing, rotate, rotating
 
 LOOKED_AT = 32
 """A worker's config is drawn from so many that wait first: workers that ask at once rarely collide."""

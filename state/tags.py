@@ -16,9 +16,9 @@ from state.facts import Spread
 from state.keys import Keys
 from state.moves import wire
 from state.policy import Policy, read_policy
+from state.reads import Store
 from state.records import Best, Strategy, Tag
 from state.refusals import unknown_tag
-from state.store import Store
 from state.traces.growing import begin_epoch, check_traces
 
 TRIES = 20

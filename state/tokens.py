@@ -23,10 +23,9 @@ from state.change import NOW, Change, clock, exists, get, hgetall, hmget, loosel
 from state.client import Lab
 from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
 from state.ids import KEY_IDS, TOKEN_FORM
-from state.local_keys import KeyRole
-from state.minting import check_free, issue, issuing, rotate, rotating
+from state.private import KeyRole
+from state.reads import Store
 from state.records import Role
-from state.store import Store
 from state.token_values import (
     STRANGER,
     BrowserSession,
@@ -34,9 +33,14 @@ from state.token_values import (
     Kind,
     Proof,
     Token,
+    check_free,
     digest_of_secret,
     ended_token,
+    issue,
+    issuing,
     new_secret,
+    rotate,
+    rotating,
 )
 
 CHANGES = ("token.issued", "token.rotated", "token.revoked")

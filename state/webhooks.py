@@ -15,9 +15,8 @@ from pydantic import Field
 from state.change import NOW, Change, exists, hmget, size, zscore
 from state.errors import Conflict, NotFound
 from state.facts import Spread
-from state.reads import main_noise
+from state.reads import Store, main_noise
 from state.records import Record
-from state.store import Store
 from state.stream import Stream, Subscription
 
 MOST = 100

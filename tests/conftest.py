@@ -27,7 +27,7 @@ from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.running import GARBAGE
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
-from state.local_keys import read_key
+from state.private import read_key
 from state.settings import Settings
 from triggers.http.routes import make_app
 from triggers.ports import free_port

@@ -10,8 +10,7 @@ from typing import Any
 from functions.kernel.contract import CATEGORIES
 from state.change import Change
 from state.client import Lab
-from state.decisions import Ending
-from state.entries import Entered, Entry
+from state.decisions import Ending, Entered, Entry
 from state.experiments import Experiments
 from state.records import Best, Experiment, Idea
 from state.tags import Policies

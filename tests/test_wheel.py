@@ -23,7 +23,7 @@ import httpx
 import psutil
 import pytest
 
-from state.version import VERSION
+from state.program import VERSION
 from tests.conftest import ROOT
 from tests.journeys.running import LOOK_S
 from triggers.cli.__main__ import COMMANDS

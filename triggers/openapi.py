@@ -14,7 +14,7 @@ from pydantic import BaseModel, RootModel
 from functions.kernel.contract import BadTable, Function, Http, Picture, Text
 from functions.kernel.schemas import name_of, schema_of
 from functions.kernel.table import fields_of_path
-from state.version import VERSION
+from state.program import VERSION
 from triggers.http.identity import COOKIE
 
 AMONG_SCHEMAS = "#/components/schemas/{model}"

@@ -25,8 +25,7 @@ from functions.kernel.process.running import ended, run, stop_signals
 from state.client import Lab
 from state.embedded import broker_url
 from state.errors import NightjarError
-from state.pipelines import Pipelines
-from state.programs import Programs
+from state.programs import Pipelines, Programs
 from state.rq_jobs import CheckedQueue, PiJob, pi_queue
 from state.settings import Settings
 from state.swarms import Swarms

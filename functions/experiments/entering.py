@@ -26,9 +26,8 @@ from functions.kernel.contract import MIB, Call, Category, Command, Line, Respon
 from functions.kernel.off_loop import Children
 from functions.runs.rules.time_limits import TIMEOUT, ends_after_s, longest_s
 from state.change import Change
-from state.decisions import RETEST_PRIORITY
+from state.decisions import RETEST_PRIORITY, Entered
 from state.digests import patch_id
-from state.entries import Entered
 from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import AgentName, CommitHash, ExperimentId, GpuId, Id, SelectionId, Sha

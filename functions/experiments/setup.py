@@ -23,8 +23,7 @@ from functions.runs.rules.time_limits import check_may_lengthen
 from functions.trust.rules.guarding import in_words
 from functions.trust.rules.hidden import check_splits
 from state.change import Change
-from state.decisions import RETEST_PRIORITY
-from state.entries import Entered
+from state.decisions import RETEST_PRIORITY, Entered
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.ids import CommitHash

@@ -15,7 +15,7 @@ from functions.formats.parsing import parsed
 from functions.formats.seed_literals import seed_literals
 from functions.swarm.rules.scanning import is_budget
 from state.errors import Invalid
-from state.seeds import is_seed
+from state.noise import is_seed
 
 _LARGEST_BITS: Final = 4096
 """Largest result of `2**17` or `1 << 20`, in bits: a larger one is a trap, not a hyperparameter."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from functions.formats.parsing import last_name
-from state.seeds import is_seed
+from state.noise import is_seed
 
 _OPTIONS = frozenset({"add_argument", "option", "Option", "DEFINE_integer"})
 """Functions that declare an option of a command line, whose name comes first."""

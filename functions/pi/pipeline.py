@@ -49,7 +49,6 @@ from functions.pi.views import composed
 from functions.swarm.rules.populations import Population, population_of
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.pipelines import Pipelines
 from state.program_facts import (
     Base,
     FindingsFacts,
@@ -58,7 +57,7 @@ from state.program_facts import (
     PipelineStep,
     ProgramVersion,
 )
-from state.programs import Programs
+from state.programs import Pipelines, Programs
 from state.records import Draft, view_of
 from state.settings import Settings
 from state.swarms import Swarms

@@ -23,10 +23,10 @@ from functions.trust.rules.ruling import retest_of
 from state.errors import BudgetExhausted, Conflict, Damaged, Unavailable
 from state.ids import ExperimentId, GpuId
 from state.leases import GpuLease, Holding
+from state.noise import unseeded
 from state.policy import Policy, TickSource
 from state.program import as_typed
 from state.records import OPEN, Experiment, Gpu, stamp, view_of
-from state.seeds import unseeded
 from state.settings import Settings
 from state.wakeups import woken_within
 

@@ -14,7 +14,7 @@ from functions.formats.train_command import no_script
 from functions.kernel.contract import Call, Command, Http, Response, function
 from functions.kernel.rules.access import check_own
 from functions.runs.rules.time_limits import TIMEOUT, ends_after_s
-from state.entries import HeldLease
+from state.decisions import HeldLease
 from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha

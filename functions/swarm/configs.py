@@ -42,9 +42,8 @@ from functions.swarm.rules.results import (
 )
 from functions.swarm.views import HandedOut, handed_out_again_view, handed_out_view, not_of_a_swarm
 from state.change import Change
-from state.decisions import Ending, HandOut
+from state.decisions import Ending, Entered, HandOut
 from state.digests import digest_of
-from state.entries import Entered
 from state.errors import BudgetExhausted, Conflict, Forbidden, Invalid
 from state.experiments import Experiments
 from state.facts import RunFacts

@@ -32,8 +32,7 @@ from functions.swarm.rules.populations import Purpose, named_population
 from functions.swarm.rules.results import ranked_value, stopped, told_reason
 from functions.swarm.views import ToldTickSource, not_of_a_swarm
 from state.change import Change
-from state.decisions import Ending, HandOut, Rank
-from state.entries import Entered
+from state.decisions import Ending, Entered, HandOut, Rank
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
 from state.facts import RankFacts

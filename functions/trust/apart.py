@@ -12,9 +12,9 @@ from functions.kernel.clone import WholeCode
 from functions.kernel.contract import Call
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
+from state.noise import unseeded
 from state.policy import Policy
 from state.records import NO_CHANGE, Experiment, Tag
-from state.seeds import unseeded
 from state.tags import Tags
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,9 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, SerializeAsAny
 
 from state.booking import due, warn, write_books
-from state.budgets import Books, between, in_seconds, is_spent, milliseconds
 from state.change import NOW, Asked, Change, Decide, Word, clock, hgetall, hmget, size, zscore
 from state.decisions import BrokenLease, Ending, Growth
-from state.derived import Derived, step
+from state.derived import Books, Derived, between, in_seconds, is_spent, milliseconds, step
 from state.experiments.ranking import add_trends, counted, counting, ends_at, trends_at
 from state.experiments.reading import ExperimentReader, retest_id
 from state.experiments.writing import apply, put_best, relist

@@ -11,8 +11,7 @@ from typing import get_args
 from state import reads
 from state.booking import RUNS, Booking, a_run, reading_books, set_aside
 from state.change import NOW, Change, Joined, Word, hmget, size, zscore
-from state.decisions import Ending, HandOut, Rank
-from state.entries import Entered, Entry, EntryFacts, Run
+from state.decisions import Ending, Entered, Entry, EntryFacts, HandOut, Rank, Run
 from state.experiments.ending import EndingStore, is_as_read
 from state.experiments.queueing import run_fields
 from state.experiments.ranking import REPORTED, Ranking, pools_at, rank_class

@@ -24,7 +24,7 @@ from state.change import (
     size,
     zscore,
 )
-from state.entries import HeldLease, Queued, Run
+from state.decisions import HeldLease, Queued, Run
 from state.experiments.reading import ExperimentReader
 from state.experiments.writing import relist
 from state.facts import TrainFacts

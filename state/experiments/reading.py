@@ -13,10 +13,9 @@ from state.change import Read, loosely
 from state.client import Lab
 from state.keys import Keys
 from state.patches import unpacked
-from state.reads import fields_of
+from state.reads import Store, fields_of
 from state.records import Best, Direction, End, Experiment, Record, Status
 from state.refusals import unknown_tag, unknown_trace
-from state.store import Store
 
 R = TypeVar("R", bound=Record)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from state import reads
 from state.booking import PATCHES, RUNS, Booking, PatchEntry, Resource, a_run, limits_of
-from state.budgets import in_seconds, milliseconds
 from state.change import NOW, Asked, Change, Joined, Word, clock, exists, get, hgetall, hmget, loosely, zscore
 from state.client import NOTHING
+from state.decisions import Entered, Entry, EntryFacts, Parent, Run
+from state.derived import in_seconds, milliseconds
 from state.digests import REQUEST_TTL_S, RequestKey
-from state.entries import Entered, Entry, EntryFacts, Parent, Run
 from state.experiments.queueing import (
     BASELINE_FIELDS,
     GATE,

@@ -7,8 +7,8 @@ from typing import Literal
 
 from state import reads
 from state.booking import PATCHES, SUMS, Booking, PatchEntry, due, reading_books, warn, write_books
-from state.budgets import Books, in_seconds, milliseconds
 from state.change import NOW, Change, Word, clock, exists, hgetall, hmget, loosely
+from state.derived import Books, in_seconds, milliseconds
 from state.experiments.ranking import REPORTED, Ranking
 from state.experiments.writing import relist, renew
 from state.ids import named_by

@@ -1,8 +1,28 @@
 """The records: frozen values, one module for each noun."""
 
-from state.records.apart import ChainChange, ChangeState, Distillation, Transfer, TransferState
-from state.records.base import Record, flatten, stamp, stamped, view_of, words
-from state.records.certificates import Certificate, CertificatePair, CertificateState, Side
+from state.records.base import (
+    ROLES,
+    EndedRun,
+    Record,
+    Role,
+    UsedPatches,
+    flatten,
+    stamp,
+    stamped,
+    view_of,
+    words,
+)
+from state.records.certificates import (
+    Certificate,
+    CertificatePair,
+    CertificateState,
+    ChainChange,
+    ChangeState,
+    Distillation,
+    Side,
+    Transfer,
+    TransferState,
+)
 from state.records.experiments import (
     COUNTERS,
     JUDGED,
@@ -46,7 +66,6 @@ from state.records.hypotheses import (
     HypothesisStatus,
     Verdict,
 )
-from state.records.patches import EndedRun, UsedPatches
 from state.records.pipelines import (
     BatchDecision,
     ConfirmedDraft,
@@ -56,7 +75,6 @@ from state.records.pipelines import (
     FlushReason,
     Pipeline,
 )
-from state.records.roles import ROLES, Role
 from state.records.swarms import (
     Dimension,
     Dtype,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import repeat
@@ -107,3 +108,27 @@ def stamped(seconds: float | None) -> str | None:
 def stamp(seconds: float) -> str:
     """Seconds of Redis' clock as RFC 3339 in UTC, milliseconds kept."""
     return (_EPOCH + timedelta(0, seconds)).isoformat("T", "milliseconds") + "Z"
+
+
+Role = Literal["viewer", "agent", "worker", "operator"]
+"""Roles of callers: a viewer reads, an agent reads and researches, a worker serves its own GPUs."""
+
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@dataclass(frozen=True)
+class UsedPatches:
+    """The patches that are needed at hand, by digest."""
+
+    uses: str
+    """Changes whenever a patch is used anew."""
+    digests: frozenset[str]
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """A run that was not kept, with its patches in Redis."""
+
+    finished_at: float
+    digests: frozenset[str]

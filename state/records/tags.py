@@ -101,7 +101,7 @@ class Tag(Counters):
     """Milliseconds set aside for open runs."""
     reserved_runs: int = 0
     spent_gpu_ms: int = 0
-    """Milliseconds, as `state.budgets` counts."""
+    """Milliseconds, as `state.derived` counts."""
     spent_runs: int = 0
     warned_gpu_seconds: bool | None = None
     """Whether the warning of this limit was given."""

@@ -9,9 +9,9 @@ from state import reads
 from state.change import Asked, loosely
 from state.facts import ContextFacts
 from state.ids import OWN_LINE
+from state.reads import Store
 from state.records import Experiment, Forest, Selection, Status, Trace
 from state.refusals import no_selection
-from state.store import Store
 
 GROWING_READ = 100_000
 """More traces than a policy may ask for."""

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from functions.kernel.process.readiness import until_ready
-from state.acl import lab_rules, setuser, worker_rules
 from state.client import Lab
 from state.errors import Unavailable
+from state.redis_endpoint import lab_rules, setuser, worker_rules
 from state.train_queue import TrainQueue, broker, plainly
 from tests.journeys.running import reserved_port, running_lab
 from tests.tls import TlsRedis, tls_redis

@@ -16,10 +16,10 @@ import redis
 from pydantic import SecretStr
 
 from functions.kernel.process.readiness import until_ready
-from state.acl import lab_rules, setuser
 from state.client import Lab
 from state.embedded import EmbeddedRedis, broker_url, redis_url
 from state.errors import Unavailable
+from state.redis_endpoint import lab_rules, setuser
 from state.redis_requirements import check_door, look
 from state.settings import Settings
 from triggers.ports import free_port

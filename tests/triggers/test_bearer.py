@@ -22,8 +22,7 @@ from functions.kernel.process.process_identity import birth_name
 from functions.kernel.process.redaction import presentable, scrubbed
 from state.client_settings import host_name
 from state.errors import NightjarError, Unauthenticated
-from state.local_keys import key_file, made_key, read_key
-from state.private import write_private
+from state.private import key_file, made_key, read_key, write_private
 from state.settings import Settings
 from state.token_values import new_id, new_secret
 from tests.conftest import ROOT
@@ -166,7 +165,7 @@ def test_processes_that_start_at_once_share_one_key_for_its_owner_s_eyes(tmp_pat
 
 def key_of_a_process(settings: Settings) -> str:
     """The key as another process makes or finds it."""
-    code = "import sys; from state.settings import Settings; from state.local_keys import made_key;"
+    code = "import sys; from state.settings import Settings; from state.private import made_key;"
     code += "print(made_key(Settings(data=sys.argv[1])))"
     command = [sys.executable, "-c", code, str(settings.data_dir)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

@@ -19,7 +19,7 @@ from functions.kernel.contract import Function, Request
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.rules.access import CallerRole
 from functions.kernel.table import table
-from state.local_keys import made_key
+from state.private import made_key
 from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried

@@ -12,7 +12,7 @@ from typing import Any
 
 from functions.trust.rules import sequential
 from state.errors import Conflict
-from state.version import VERSION
+from state.program import VERSION
 from triggers.certificates import verify
 
 Ask = Callable[[str, str, Mapping[str, Any] | None], Any]

@@ -10,7 +10,7 @@ import sys
 import click
 
 from state.errors import NightjarError
-from state.version import VERSION
+from state.program import VERSION
 from triggers.cli.output import EXIT_CODES, Suggesting, explain
 
 COMMANDS = {

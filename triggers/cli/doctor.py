@@ -28,8 +28,7 @@ from state.client import LAYOUT, Lab
 from state.embedded import broker_url, redis_url
 from state.errors import Conflict, Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.program import PROGRAM
-from state.redis_binary import find_binary
-from state.redis_requirements import Finding, look
+from state.redis_requirements import Finding, find_binary, look
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import json_option, with_all_settings

@@ -25,7 +25,7 @@ from state import errors
 from state.client_settings import ClientSettings
 from state.errors import Exhausted, Forbidden, NightjarError, TooManyRequests, Unauthenticated, Unavailable
 from state.ids import token_id_in
-from state.local_keys import key_file, read_key
+from state.private import key_file, read_key
 from triggers.http.status import STATUS
 
 BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}

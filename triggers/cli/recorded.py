@@ -13,8 +13,8 @@ from functions.experiments.rules.replaying import RecordedRun, by_running_best, 
 from functions.formats.results_log import LogRow, Remark, read_log
 from state.errors import Invalid, NotFound, Unavailable
 from state.facts import Noise
+from state.noise import unseeded
 from state.records import RETESTED, Direction
-from state.seeds import unseeded
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.runs import pages_of, path_of, tags_of
 

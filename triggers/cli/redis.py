@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from functions.kernel.process.readiness import lab_at
-from state.acl import lab_rules, setuser, worker_rules
 from state.embedded import redis_url
+from state.redis_endpoint import lab_rules, setuser, worker_rules
 from state.settings import Settings
 from triggers.cli.options import json_option, with_all_settings
 from triggers.cli.output import note, print_json, printable_lines

@@ -18,7 +18,7 @@ from functions.kernel.process.logs import start_logging
 from functions.kernel.process.running import stop_signals
 from functions.swarm.rules.simulating import DOES_NOTHING, HELPS, Faults
 from state.errors import Conflict
-from state.local_keys import read_key
+from state.private import read_key
 from state.settings import Settings
 from triggers.cli.lab_http import bearer_of
 from triggers.cli.options import Number, all_settings_from

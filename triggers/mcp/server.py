@@ -25,7 +25,7 @@ from functions.kernel.schemas import schema_of
 from functions.kernel.table import fault_of
 from functions.kernel.validation import NAMED, invalid
 from state.errors import NightjarError
-from state.version import VERSION
+from state.program import VERSION
 from triggers.http.answering import answered
 from triggers.http.bodies import LoopTurns, too_large
 from triggers.http.exchange import Exchange

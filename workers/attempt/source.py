@@ -15,7 +15,7 @@ from functions.formats.parsing import decoded
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.kernel.lanes import Source
 from state.errors import Invalid, NightjarError
-from state.seeds import unseeded
+from state.noise import unseeded
 from workers.attempt.git import GitFailed, git
 
 Files = Mapping[str, bytes]

@@ -10,13 +10,13 @@ from functions.experiments.rules.verdict import should_abort
 from functions.formats.train_command import SCRIPT
 from functions.kernel.rules.access import Caller, check_own
 from functions.runs.rules.time_limits import check_allowed, default_timeout_s, longest_s
-from state.entries import Entry, EntryFacts, Parent, Run
+from state.decisions import Entry, EntryFacts, Parent, Run
 from state.errors import Conflict, Invalid
 from state.ids import number_of
+from state.noise import unseeded
 from state.policy import Policy
 from state.records import GpuState, Idea, Selection, SelectionRecord
 from state.refusals import over
-from state.seeds import unseeded
 
 SELECT_AGAIN = "POST /api/trace/select makes a new one"
 

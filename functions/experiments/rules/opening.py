@@ -7,9 +7,9 @@ from typing import Any
 
 from state.digests import patch_id
 from state.ids import named_by
+from state.noise import unseeded
 from state.policy import Policy
 from state.records import NO_CHANGE, Experiment, Gpu, Idea, Strategy, Tag
-from state.seeds import unseeded
 
 # -- First strategy and policy of a new tag.
 

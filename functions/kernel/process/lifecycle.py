@@ -30,12 +30,11 @@ from state.embedded import broker_url
 from state.experiments import Experiments
 from state.hidden import HiddenNumbers
 from state.hypotheses import GraphSummaries, Hypotheses, Journal
-from state.local_keys import KEY_ROLES, KeyRole, made_key
 from state.own import Own
-from state.pipelines import Pipelines
 from state.pool import Pool
 from state.presence import Overviews, Presence, Tallies
-from state.programs import Programs
+from state.private import KEY_ROLES, KeyRole, made_key
+from state.programs import Pipelines, Programs
 from state.receivers import Receivers
 from state.reports import Reports
 from state.schedules import Schedules

@@ -19,8 +19,7 @@ from functions.kernel.process.process_identity import is_up
 from functions.kernel.process.worker_options import Isolation
 from state.client_settings import host_name
 from state.errors import Conflict, Invalid, Unavailable
-from state.local_keys import read_key
-from state.private import write_private
+from state.private import read_key, write_private
 from state.settings import Settings
 
 # -- The lab that a worker serves: its URL, the worker's token or key, and the worker's own name.

@@ -13,8 +13,8 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError, WithJsonSchema
 
 from state.errors import Invalid, NotFound
+from state.noise import is_seed
 from state.records import Dimension, Dtype, Number, Value
-from state.seeds import is_seed
 
 MOST = 64
 """Dimensions of a tag."""

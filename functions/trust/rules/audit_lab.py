@@ -10,8 +10,7 @@ from itertools import pairwise
 from functions.fold import ClassNoise
 from functions.swarm.rules.dimensions import violations as dimension_violations
 from functions.trust.rules.noise import parsed
-from state.budgets import SET_ASIDE, Books, milliseconds
-from state.derived import Derived, leads
+from state.derived import SET_ASIDE, Books, Derived, leads, milliseconds
 from state.records import OPEN, Best, Dimension, Experiment, Gpu, GpuStatus, Tag, score
 
 

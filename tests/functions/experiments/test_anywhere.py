@@ -13,8 +13,8 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.experiments import Experiments
-from state.local_keys import read_key
 from state.pool import Pool
+from state.private import read_key
 from state.records import Gpu
 from tests.conftest import http_client
 from tests.labs import asked, bearer, events_of, handed_over, idea, open_tag, problem, told

@@ -8,8 +8,8 @@ from bench._batches import Batches
 from bench.pipeline import TERMS
 from functions.kernel.process.lifecycle import Process
 from functions.pi.rules.stepping import flushed
-from state.pipelines import Choose, Pipelines
 from state.program_facts import PipelineState, PipelineStep
+from state.programs import Choose, Pipelines
 from state.records import Pipeline
 
 FEW = 6

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from functions.kernel.process.lifecycle import opened
-from state.entries import Run
+from state.decisions import Run
 from state.settings import Settings
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, begun, dump, idea, registered, silence, waiting

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
-from state.local_keys import read_key
+from state.private import read_key
 from state.records import Role
 from state.settings import Settings
 from state.tokens import Tokens

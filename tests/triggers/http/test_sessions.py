@@ -14,7 +14,7 @@ from functions.kernel.contract import Http
 from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process, opened
 from functions.pool.gpus import heartbeat
-from state.local_keys import key_file, made_key
+from state.private import key_file, made_key
 from state.records import Role
 from state.token_values import Issued, digest_of_secret
 from state.tokens import CODE_S, SESSION_S, SESSIONS_MOST, TRIES_S, WRONG_TRIES

@@ -9,7 +9,7 @@ import pytest
 
 from functions.experiments.rules.entering import admitted, run_of
 from functions.kernel.rules.access import LOCAL, Caller
-from state.entries import EntryFacts, Parent
+from state.decisions import EntryFacts, Parent
 from state.errors import Conflict, Forbidden, Invalid
 from state.policy import Policy
 from state.records import Idea, Selection, Tag, Trace
