@@ -44,10 +44,10 @@ from tests.workers.watching import Orders
 from triggers.cli.demo import make_project
 from workers.attempt import runner as runner_module
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
-from workers.attempt.git import git
 from workers.attempt.isolation import chosen
 from workers.attempt.job import TrainedRun, TrainingJob, Watcher
 from workers.attempt.runner import TrainingRunner
+from workers.attempt.source import git
 from workers.device import Device, HealthSampler
 from workers.slot import Slot
 

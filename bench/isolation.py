@@ -25,10 +25,10 @@ from functions.kernel.process.worker_options import Isolation
 from state.settings import Settings
 from tests.workers.watching import Orders
 from triggers.cli.demo import make_project
-from workers.attempt.git import git
 from workers.attempt.isolation import Tier, chosen, described
 from workers.attempt.job import TrainedRun, TrainingJob
 from workers.attempt.runner import TrainingRunner
+from workers.attempt.source import git
 from workers.device import Device, HealthSampler
 from workers.slot import Slot
 

@@ -16,19 +16,21 @@
     ├── Exhausted          nothing free right now; try again later             503
     └── Unavailable        a service we need does not answer                   503
 
-The status column is a table in `triggers/http/problems.py`. Every error may carry a `hint` (what to do next), extra
-`fields` for the answer, and, where later helps, `retry_after` in seconds.
+The last column is the status over HTTP. Every error may carry a `hint` (what to do next), extra `fields` for the
+answer, and, where later helps, `retry_after` in seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from state.program import as_typed
 
 
 class NightjarError(Exception):
     title = "Nightjar error"
+    status = 500
+    """Of the answer over HTTP."""
 
     def __init__(
         self,
@@ -55,57 +57,81 @@ def by_problem(errors: Iterable[Mapping[str, str]]) -> str:
 
 class Malformed(NightjarError):
     title = "Malformed request"
+    status = 400
 
 
 class Unauthenticated(NightjarError):
     title = "Unauthenticated"
+    status = 401
 
 
 class Forbidden(NightjarError):
     title = "Forbidden"
+    status = 403
 
 
 class NotFound(NightjarError):
     title = "Not found"
+    status = 404
 
 
 class Conflict(NightjarError):
     title = "Conflict"
+    status = 409
 
 
 class BudgetExhausted(Conflict):
     title = "Budget exhausted"
+    status = 409
 
 
 class Damaged(Conflict):
     title = "Damaged data"
+    status = 409
 
 
 class TooSlow(NightjarError):
     title = "Request too slow"
+    status = 408
 
 
 class TooLarge(NightjarError):
     title = "Body too large"
+    status = 413
 
 
 class UnsupportedMedia(NightjarError):
     title = "Unsupported media type"
+    status = 415
 
 
 class Invalid(NightjarError):
     title = "Invalid request"
+    status = 422
 
 
 class TooManyRequests(NightjarError):
     title = "Too many requests"
+    status = 429
 
 
 class Exhausted(NightjarError):
     title = "Nothing free"
+    status = 503
 
 
 class Unavailable(NightjarError):
     title = "Service unavailable"
+    status = 503
     nothing_done = False
     """Whether the service confirmed that it did nothing. Otherwise it may have executed the request."""
+
+
+def _below(kind: type[NightjarError]) -> Iterator[type[NightjarError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
+BY_TITLE = {kind.title: kind for kind in _below(NightjarError)}
+"""Every error of the tree by its title, as problem documents name it."""

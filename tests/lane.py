@@ -13,9 +13,8 @@ from tests.labs import told
 from workers.attempt.attempted import attempted
 from workers.attempt.job import Runner
 from workers.lane.client import RemoteLab
-from workers.lane.lease import CALLED, RemoteLease
 from workers.lane.spool import Spool
-from workers.lane.trainer import job_of
+from workers.lane.trainer import CALLED, RemoteLease, job_of
 
 
 def lab_over(http: httpx.AsyncClient, functions: tuple[str, ...]) -> RemoteLab:

@@ -33,8 +33,7 @@ from state.train_queue import broker, plainly
 from workers.attempt.attempted import delivered
 from workers.attempt.launch import die_with
 from workers.lane.client import calling, found
-from workers.lane.lease import CALLED
-from workers.lane.trainer import train
+from workers.lane.trainer import CALLED, train
 from workers.slot import Slot
 
 if TYPE_CHECKING:

@@ -37,8 +37,7 @@ from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
 from workers.attempt.worktree import checkouts_in
 from workers.device import Device, HealthSampler, memory_came_back
 from workers.lane import asker
-from workers.lane.client import until
-from workers.lane.keeping import LabClient, reached
+from workers.lane.client import LabClient, reached, until
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)

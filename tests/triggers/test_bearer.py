@@ -21,7 +21,7 @@ import pytest
 from functions.kernel.process.process_identity import birth_name
 from functions.kernel.process.redaction import presentable, scrubbed
 from state.client_settings import host_name
-from state.errors import NightjarError, Unauthenticated
+from state.errors import BY_TITLE, NightjarError, Unauthenticated
 from state.private import key_file, made_key, read_key, write_private
 from state.settings import Settings
 from state.token_values import new_id, new_secret
@@ -30,7 +30,6 @@ from triggers.cli import lab_http
 from triggers.cli.lab_http import LabHttp, bearer_of, own_url
 from triggers.cli.options import Duration, Number
 from triggers.cli.output import AUTH, exit_code
-from triggers.http.status import STATUS
 from triggers.lab import LabParts
 from triggers.web import write_down
 
@@ -297,9 +296,9 @@ def test_a_token_over_plain_http_to_another_machine_is_warned_of_once(
     assert text not in said
 
 
-@pytest.mark.parametrize("kind", STATUS)
+@pytest.mark.parametrize("kind", BY_TITLE.values())
 def test_the_exit_code_tells_that_it_is_about_who_one_is(kind: type[NightjarError]) -> None:
-    assert (exit_code(kind("x")) == AUTH == 7) == (STATUS[kind] in (401, 403))
+    assert (exit_code(kind("x")) == AUTH == 7) == (kind.status in (401, 403))
 
 
 def test_no_process_of_the_lab_is_given_the_token_of_a_person(

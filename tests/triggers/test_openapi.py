@@ -13,8 +13,7 @@ import pytest
 
 from functions.kernel.contract import BadTable, Request, Response, function
 from functions.kernel.table import table
-from triggers.docs import docs_page
-from triggers.openapi import openapi
+from triggers.openapi import docs_page, openapi
 
 NULL = {"type": "null"}
 

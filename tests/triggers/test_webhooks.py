@@ -27,7 +27,7 @@ from state.events import SENTENCES, UNREADABLE, Event
 from state.receivers import Receivers, is_public, seconds
 from state.settings import Settings
 from tests.labs import dump, events_of, open_tag, refused, told
-from triggers.webhooks import LONGEST_BACKOFF_S, MAX_DELIVERIES, serve_webhooks
+from triggers.events.serving import LONGEST_BACKOFF_S, MAX_DELIVERIES, serve_webhooks
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ async def test_only_the_types_and_the_tag_that_were_asked_for_are_sent(
 async def test_a_poisoned_receiver_ends_in_dead_letters_while_others_go_on(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triggers.webhooks.MAX_DELIVERIES", 3)
+    monkeypatch.setattr("triggers.events.serving.MAX_DELIVERIES", 3)
     async with receiving(lambda got: (500, {})) as bad, receiving() as good, delivering(process):
         bad_id, _ = await added(client, bad, types=["tag.created"])
         good_id, _ = await added(client, good, types=["tag.created"])
@@ -324,7 +324,7 @@ async def test_a_removed_webhook_gets_nothing_more_and_holds_nothing_back(
 async def test_a_dead_letter_of_a_removed_webhook_can_only_be_discarded(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triggers.webhooks.MAX_DELIVERIES", 1)
+    monkeypatch.setattr("triggers.events.serving.MAX_DELIVERIES", 1)
     async with receiving(lambda got: (500, {})) as receiver, delivering(process):
         webhook_id, _ = await added(client, receiver, types=["tag.created"])
         await happen(client, 1)

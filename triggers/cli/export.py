@@ -18,9 +18,8 @@ from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK, counted, say
 from triggers.cli.runs import the_tag
 from triggers.exports.files import FileFormat, RunFile
-from triggers.exports.reading import TagReader
+from triggers.exports.reading import TagReader, Target
 from triggers.exports.runs import TagFacts
-from triggers.exports.target import Target
 
 FILES: dict[str, FileFormat] = {kind: kind for kind in get_args(FileFormat)}
 LIBRARIES = {

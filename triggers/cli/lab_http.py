@@ -23,13 +23,19 @@ from functions.kernel.process.process_identity import is_up
 from functions.kernel.process.redaction import hide
 from state import errors
 from state.client_settings import ClientSettings
-from state.errors import Exhausted, Forbidden, NightjarError, TooManyRequests, Unauthenticated, Unavailable
+from state.errors import (
+    BY_TITLE,
+    Exhausted,
+    Forbidden,
+    NightjarError,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 from state.ids import token_id_in
 from state.private import key_file, read_key
-from triggers.http.status import STATUS
 
-BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}
-BY_STATUS: dict[int, type[NightjarError]] = {status: kind for kind, status in reversed(STATUS.items())}
+BY_STATUS = {kind.status: kind for kind in reversed(BY_TITLE.values())}
 AWAY = (Exhausted, TooManyRequests, Unavailable)
 """Errors of a lab that is busy, starts again, or is not there."""
 TIMEOUT_S = 60.0

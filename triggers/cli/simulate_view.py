@@ -11,9 +11,9 @@ from functions.formats.digits import decimals
 from functions.swarm.rules.simulating import is_planted
 from triggers.cli import output
 from triggers.cli.counting import bar
-from triggers.simulator.book import Book
 from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Found, Swarm
+from triggers.simulator.wire import Book
 
 ON_A_TERMINAL_S, IN_A_FILE_S = 0.25, 5.0
 """Seconds between two looks at it."""

@@ -10,9 +10,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from triggers.exports.reading import TagReader
+from triggers.exports.reading import TagReader, Target
 from triggers.exports.runs import ExportedRun, TagFacts, View
-from triggers.exports.target import Target
 
 NOT_BEST = "not_best"
 """Name of the constraint that a trial violates if it is no best of the lab, whatever its value."""

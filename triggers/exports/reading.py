@@ -1,8 +1,9 @@
-"""Reads a tag of a running lab for an export, page by page."""
+"""Reads a tag of a running lab for an export, page by page; and a place that runs are exported to."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,37 @@ from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.runs import pages_of, path_of, tags_of
 from triggers.cli.wait import PATIENCE_S, RETRY_S
 from triggers.exports.runs import ExportedRun, TagFacts, View
+
+
+class Target(ABC):
+    """One file, folder or server. It knows by their ids which runs it has."""
+
+    needs_whole = True
+    """It takes runs with their patches, ticks and retests."""
+    is_final = True
+    """It cannot change what it has, so keeps are exported once their retests have ended."""
+    opened_by: str
+    """The command that shows it."""
+
+    def awaits(self, run: ExportedRun) -> bool:
+        """Whether it cannot have this run yet."""
+        return not (run.is_settled if self.is_final else run.is_over)
+
+    @abstractmethod
+    def lacks(self, run: ExportedRun) -> bool:
+        """Whether it has not got this run, or has another verdict of it and can change that."""
+
+    @abstractmethod
+    def add(self, run: ExportedRun) -> None:
+        """Write a run, and change one that is there."""
+
+    def complete(self) -> str | None:
+        """Called after all runs were added; answers what differs from the lab."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - most write each run at once
+        """Let go of it."""
+
 
 AT_ONCE = 4
 """Requests for whole experiments at a time."""

@@ -7,9 +7,8 @@ import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
-from triggers.exports.reading import TagReader
+from triggers.exports.reading import TagReader, Target
 from triggers.exports.runs import ExportedRun, TagFacts
-from triggers.exports.target import Target
 
 
 class TrackioProject(Target):

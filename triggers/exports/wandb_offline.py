@@ -9,9 +9,8 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
 import wandb  # pyright: ignore[reportMissingImports]
 
-from triggers.exports.reading import TagReader
+from triggers.exports.reading import TagReader, Target
 from triggers.exports.runs import ExportedRun, TagFacts
-from triggers.exports.target import Target
 
 
 class WandbOffline(Target):

@@ -10,12 +10,11 @@ from starlette.responses import Response
 from functions.kernel.process.redaction import without_tokens
 from state import errors
 from state.errors import NightjarError
-from triggers.http.status import STATUS
 
 
 def problem_response(problem: NightjarError) -> Response:
     return problem_document(
-        STATUS[type(problem)],
+        problem.status,
         problem.title,
         problem.detail,
         hint=problem.hint,

@@ -19,17 +19,16 @@ from functions.kernel.contract import Function
 from functions.kernel.schemas import prepare
 from state.settings import Settings
 from triggers.dashboard.page import dashboard
-from triggers.docs import docs_page
 from triggers.http.answering import JSON, endpoint
 from triggers.http.bodies import LoopTurns
 from triggers.http.exchange import Endpoint, Exchange
 from triggers.http.front import Front
 from triggers.http.hosts import HostCheck
+from triggers.http.identity import SESSION
 from triggers.http.problems import problem_document
-from triggers.http.sessions import SESSION
 from triggers.mcp.door import Mcp
 from triggers.metrics import metrics
-from triggers.openapi import AMONG_SCHEMAS, openapi
+from triggers.openapi import AMONG_SCHEMAS, docs_page, openapi
 from triggers.sse.run_log import LOG, following
 from triggers.sse.stream import events
 

@@ -11,8 +11,7 @@ from typing import Any
 from functions.swarm.rules.simulating import Hidden
 from functions.trust.rules.audit_tags import SearchProgress
 from state.ids import number_of
-from triggers.simulator.book import Book
-from triggers.simulator.wire import Wire
+from triggers.simulator.wire import Book, Wire
 
 AGAIN_AFTER = 20
 """Results after which it proposes once more, unasked: by then many searches do not stall."""

@@ -13,8 +13,7 @@ from functions.runs.rules.ticks import MOST_PROGRESS
 from functions.swarm.rules.simulating import Death, Fate, Faults, Hidden, fate, metric_with
 from functions.trust.rules.audit_tags import Acknowledged
 from state.errors import Unavailable
-from triggers.simulator.book import Book
-from triggers.simulator.wire import Refused, Request, Wire
+from triggers.simulator.wire import Book, Refused, Request, Wire
 
 TICKS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 GPUS: Mapping[str, float] = {"Simulated A100": 0.02, "Simulated H100": 0.0}

@@ -27,8 +27,7 @@ from functions.kernel.process.run_files import (
 )
 from state.errors import NightjarError
 from workers.attempt.disk import LARGEST_FILE
-from workers.attempt.git import GitFailed, Unbuildable, git
-from workers.attempt.source import Files, UntrainableCode, listed
+from workers.attempt.source import Files, GitFailed, Unbuildable, UntrainableCode, git, listed
 
 _SUBMODULE = b"160000 "
 """Mode of a submodule in git's lists."""

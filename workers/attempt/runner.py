@@ -25,7 +25,6 @@ from state.settings import Settings
 from workers.attempt import processes
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.disk import free_mb
-from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Reach
 from workers.attempt.job import (
     FailedTraining,
@@ -36,10 +35,9 @@ from workers.attempt.job import (
     Unfit,
     Watcher,
 )
-from workers.attempt.missed import FailedRun
-from workers.attempt.outcome import not_started, outcome
+from workers.attempt.outcome import FailedRun, not_started, outcome
 from workers.attempt.scoring import UNCONFINED, ScoringWatcher, is_changed, scored, set_stage
-from workers.attempt.source import UntrainableCode
+from workers.attempt.source import Unbuildable, UntrainableCode
 from workers.attempt.usage import Ceilings, threads_here
 from workers.attempt.worktree import Checkout, Checkouts, checkout
 from workers.device import HealthSampler, look_until, memory_came_back

@@ -23,9 +23,17 @@ from functions.kernel.lanes import Source
 from workers.attempt.beside_commit import completed, start_repository
 from workers.attempt.disk import LARGEST_FILE, remove_tree
 from workers.attempt.evaluator import EvaluatorGuard
-from workers.attempt.git import GitFailed, Unbuildable, git
 from workers.attempt.job import TrainingJob
-from workers.attempt.source import UntrainableCode, listed, settled, source_of, trees
+from workers.attempt.source import (
+    GitFailed,
+    Unbuildable,
+    UntrainableCode,
+    git,
+    listed,
+    settled,
+    source_of,
+    trees,
+)
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")

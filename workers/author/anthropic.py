@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from functions.pi.rules.authoring import Used, counted
-from workers.author.failures import failure
 from workers.author.provider import (
     MOST_WRITTEN,
     Filled,
@@ -17,6 +16,7 @@ from workers.author.provider import (
     ModelRefused,
     ProviderFailed,
     Reply,
+    failure,
 )
 
 if TYPE_CHECKING:

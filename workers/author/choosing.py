@@ -22,8 +22,7 @@ from state.author_budget import AuthorBudget, Cost
 from state.client import Lab
 from state.errors import Invalid
 from state.settings import Settings
-from workers.author.http import bounded_client
-from workers.author.provider import Provider
+from workers.author.provider import Provider, bounded_client
 from workers.author.writing import AuthorTerms, ModelAuthor
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from functions.pi.rules.authoring import Used, counted
-from workers.author.failures import failure
-from workers.author.provider import MOST_WRITTEN, Filled, FormRequest, Garbled, ModelRefused, Reply
+from workers.author.provider import MOST_WRITTEN, Filled, FormRequest, Garbled, ModelRefused, Reply, failure
 
 if TYPE_CHECKING:
     from openai.types.responses import Response

@@ -22,11 +22,10 @@ from functions.kernel.lanes import Source
 from functions.kernel.process.remote import Baseline
 from state.errors import Invalid
 from workers.attempt.disk import LARGEST_FILE, bytes_on_disk, remove_tree
-from workers.attempt.git import Unbuildable
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob
+from workers.attempt.source import Unbuildable
 from workers.attempt.worktree import JUDGE, Checkout
-from workers.swarm.leaving import Leaving
-from workers.swarm.runs import BaselineWatcher, DeviceRuns, a_job, seed_of
+from workers.swarm.runs import BaselineWatcher, DeviceRuns, Leaving, a_job, seed_of
 
 ASSUMED_BUDGET_S = 300.0
 """Budget where neither the script nor the swarm names one."""

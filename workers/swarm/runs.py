@@ -1,14 +1,21 @@
-"""One run of a swarm's worker: its job, its ticks, and its result."""
+"""One run of a swarm's worker: its job, its ticks, its result, and how signals end it.
+
+After the first signal the run finishes, after the second it is given back.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import math
+import os
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from functions.kernel.lanes import Extension, Order, Source
 from functions.runs.rules.ticks import MOST_PROGRESS, is_first_in_bucket
@@ -18,9 +25,58 @@ from state.errors import NightjarError
 from state.records import Footprint
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from workers.attempt.runner import TrainingRunner
-from workers.lane.client import until
-from workers.swarm.leaving import Leaving
+from workers.lane.client import patiently, until
 from workers.swarm.server import SwarmAssignment, SwarmServer
+
+T = TypeVar("T")
+
+
+class Leaving:
+    """The owner's wish to leave, by Ctrl-C or SIGTERM."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self.asked = asyncio.Event()
+        """Set once no further run may begin."""
+        self._holding: str | None = None
+        self.returns = False
+        """Whether the present run is given back."""
+
+    def on_signals(self) -> None:
+        """Handle SIGINT and SIGTERM from now on."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.signalled)
+
+    def signalled(self) -> None:
+        """Take the next step: finish the run, give it back, or exit at once."""
+        if self.returns:
+            os._exit(130)
+        if self.asked.is_set():
+            self.returns = True
+            self._say(
+                "leaving at once" if self._holding is None else f"{self._holding} is ended, and given back"
+            )
+            return
+        self.asked.set()
+        if self._holding is None:
+            self._say("leaving")
+        else:
+            self._say(f"{self._holding} is finished first, then I leave; Ctrl-C again gives it back now")
+
+    @contextmanager
+    def holding(self, run: str) -> Iterator[None]:
+        """Name this run in messages while it is under way."""
+        self._holding = run
+        try:
+            yield
+        finally:
+            self._holding = None
+
+    async def patiently(self, step: Callable[[], Awaitable[T]]) -> T | None:
+        """Retry a step while the server is away; None if the owner leaves."""
+        return await patiently(step, self.asked, self._say)
+
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt import beside_commit
-from workers.attempt.git import Unbuildable
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, TrainedRun
-from workers.attempt.source import UntrainableCode
+from workers.attempt.source import Unbuildable, UntrainableCode
 from workers.attempt.worktree import checkout, write_base
 
 pytestmark = pytest.mark.process

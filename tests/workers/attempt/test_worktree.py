@@ -14,9 +14,8 @@ import pytest
 from state.errors import Invalid
 from tests.workers.repository import TRAIN, Repository, job, unwatched
 from workers.attempt.evaluator import EvaluatorChanged
-from workers.attempt.git import Unbuildable
 from workers.attempt.job import TrainingJob
-from workers.attempt.source import UntrainableCode
+from workers.attempt.source import Unbuildable, UntrainableCode
 from workers.attempt.worktree import checkout, read_inside, write_base
 
 pytestmark = pytest.mark.process

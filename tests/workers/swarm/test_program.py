@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.swarm.programs import PROGRAM, keep_program
+from workers.swarm.working import PROGRAM, keep_program
 
 
 @pytest.mark.parametrize("text", ["# Mine\n", "# Mine\r\nfrom Windows\r\n", "größer, 学習率"])
