@@ -32,7 +32,7 @@ from functions.search.rules.suggestions import least_tried_of
 from functions.trust.rules.noise import LEAST
 from state.policy import Adapt
 from state.records import Direction, End, Mode, Status, score
-from triggers.cli.recorded import Recorded, from_file
+from triggers.cli.replay import Recorded, from_file
 
 REST = re.compile(r"\(|:|;| — | – | -- |\bwith\b|\bhypothesis\b|\bevidence\b", re.IGNORECASE)
 """Words after which a description no longer names the change, but its reason or result."""

@@ -27,8 +27,8 @@ from state.policy import Policy, names
 from state.records import RETESTED, ROLES, STATUSES
 from state.settings import WITHOUT_COUNTERPART, Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
-from triggers.cli.join import command as join
 from triggers.cli.output import BY_STATUS, EXIT_CODES
+from triggers.cli.worker import join_command as join
 from workers.join import main as joined
 from workers.supervisor import main as supervised
 

@@ -24,7 +24,7 @@ from functions.swarm.rules.trial_verdicts import JUDGED_AFTER
 from functions.swarm.rules.trials import SIGNALS
 from tests.commands import PATIENCE_S, command_line, nightjar, started_nightjar
 from tests.journeys.running import FAST, RunningLab, running_lab
-from triggers.cli.simulate_view import TRIAL
+from triggers.cli.simulate import TRIAL
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 

@@ -21,7 +21,7 @@ from tests.commands import command_line, nightjar, started_nightjar
 from tests.examples.test_program import BLOCKS, CURLRC, PROGRAM, run
 from tests.journeys.running import PATIENCE_S, TRAIN, RunningLab, git, running_lab
 from tests.warm import start
-from triggers.cli.follow import BACKOFF
+from triggers.cli.events import BACKOFF
 from triggers.http.identity import LOOK_AGAIN_S
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.commands import nightjar, printed
 from tests.journeys.running import RunningLab, git, running_lab
-from triggers.cli.logs import SKIPPED, added
+from triggers.cli.looking import SKIPPED, added
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -17,8 +17,8 @@ from bench._changed import made_up_lab, unrefused
 from state.errors import Conflict
 from triggers.certificates import verify
 from triggers.certificates.folder import verifier, write
-from triggers.cli.certify import command, lines
 from triggers.cli.lab_http import LabHttp
+from triggers.cli.trust import certificate_lines, certify_command
 
 
 def test_no_changed_missing_or_added_byte_is_accepted() -> None:
@@ -133,10 +133,10 @@ def test_ctrl_c_leaves_the_lab_at_work_and_says_how_to_go_on(
         return {"certificate": one | {"state": "running", "pairs": []}}
 
     monkeypatch.setattr(LabHttp, "ask", running)
-    monkeypatch.setattr("triggers.cli.following.time.sleep", interrupted)
+    monkeypatch.setattr("triggers.cli.trust.time.sleep", interrupted)
     words = ["m-2", "--data", str(tmp_path), "-o", str(tmp_path / "certificate")]
 
-    done = CliRunner().invoke(command, words, standalone_mode=False)
+    done = CliRunner().invoke(certify_command, words, standalone_mode=False)
 
     assert done.return_value == 130
     assert "the lab goes on" in done.stderr
@@ -148,7 +148,7 @@ def test_the_command_line_tells_each_pair_that_is_over() -> None:
     one["pairs"][1] |= {"measured": None, "broken": "m-2.3: oom"}
     one["pairs"].append({"measured": None, "broken": None})
 
-    shown = lines(one)
+    shown = certificate_lines(one)
 
     assert len(shown) == 8
     assert (

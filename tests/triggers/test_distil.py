@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from state.records import ChainChange, Distillation
 from tests.workers.repository import Repository
-from triggers.cli import distil, take
+from triggers.cli import repository, trust
 from triggers.cli.lab_http import LabHttp
 
 PLANNED = Distillation(
@@ -75,7 +75,7 @@ def test_without_yes_the_budget_is_printed_and_nothing_begins(
 ) -> None:
     lab = Lab(monkeypatch, api_trust_distil=shown(PLANNED))
 
-    code, lines = run(distil.command, tmp_path, "mar11")
+    code, lines = run(trust.distil_command, tmp_path, "mar11")
 
     assert code == 0
     assert lines == [
@@ -90,7 +90,7 @@ def test_the_result_names_what_stays_and_what_takes_it(
 ) -> None:
     Lab(monkeypatch, api_trust_distil=shown(DONE))
 
-    code, lines = run(distil.command, tmp_path, "mar11", "--yes")
+    code, lines = run(trust.distil_command, tmp_path, "mar11", "--yes")
 
     assert code == 0
     assert lines[1:] == [
@@ -126,7 +126,7 @@ def test_take_makes_a_branch_of_the_smallest_patch_and_of_each_independent_chang
         api_pool_list={"workers": []},
     )
 
-    _, lines = run(take.command, tmp_path, "mar11", "--distilled", "--repo", str(repo.path))
+    _, lines = run(repository.take_command, tmp_path, "mar11", "--distilled", "--repo", str(repo.path))
 
     assert lines[-2:] == [
         "nightjar/mar11-distilled-1: mar11-2, deeper",
@@ -142,7 +142,7 @@ def test_take_says_that_a_distillation_goes_on(tmp_path: Path, monkeypatch: pyte
     Lab(monkeypatch, api_trust_distilled=shown(going) | {"commit_of": None, "patches": []})
 
     done = CliRunner().invoke(
-        take.command, ["mar11", "--distilled", "--data", str(tmp_path)], standalone_mode=False
+        repository.take_command, ["mar11", "--distilled", "--data", str(tmp_path)], standalone_mode=False
     )
 
     assert "the distillation of mar11 is running" in str(done.exception)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from triggers.cli.events import line
-from triggers.cli.follow import read
+from triggers.cli.events import line, read
 
 
 def test_blocks_are_read_with_their_ids() -> None:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from functions.kernel.process.remote import Joined
-from triggers.cli.join import joining_worker
+from triggers.cli.worker import joining_worker
 
 URL, OTHER = "https://swarm.example:8000", "https://other.example"
 

@@ -6,12 +6,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from triggers.cli import best, dims, events, journal, ls, program, report
+from triggers.cli import best, dims, events, looking, texts
 from triggers.cli.options import tag_argument
 
 OF_ONE_TAG = [
-    *(best.command, dims.ls, events.command, journal.command, ls.command),
-    *(program.command, report.command),
+    *(best.command, dims.ls, events.command, texts.journal_command, looking.ls_command),
+    *(texts.program_command, texts.report_command),
 ]
 
 

@@ -15,8 +15,7 @@ from functions.kernel.process.lifecycle import Process
 from state.errors import Invalid
 from tests.labs import open_tag, tried
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.recorded import NOT_COUNTED, OTHER_KEY, Recorded, from_lab
-from triggers.cli.replay import command
+from triggers.cli.replay import NOT_COUNTED, OTHER_KEY, Recorded, command, from_lab
 
 EXCERPTS = Path(__file__).parents[1] / "data" / "logs"
 PUBLIC = Path(__file__).parents[3] / "shared" / "data" / "autoresearch_logs"

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from functions.formats.digits import decimals
 from triggers.cli.runs import outcome
-from triggers.cli.top_view import LabNow, picture, shared
+from triggers.cli.top import LabNow, picture, shared
 
 TAG = "a-tag-of-forty-letters-which-is-the-most"
 

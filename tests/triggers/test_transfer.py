@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from state.records import Certificate, CertificatePair, Transfer
-from triggers.cli import transfer
+from triggers.cli import trust
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.show import transfer_line
+from triggers.cli.looking import transfer_line
 
 PLANNED = Transfer(
     experiment_id="mar11-3",
@@ -69,9 +69,9 @@ def run(
         return found[path]
 
     monkeypatch.setattr(LabHttp, "ask", ask)
-    monkeypatch.setattr("triggers.cli.following.LOOK_S", 0.0)
+    monkeypatch.setattr("triggers.cli.trust.LOOK_S", 0.0)
     words = ("mar11-3", *words, "--data", str(folder))
-    done = CliRunner().invoke(transfer.command, words, standalone_mode=False)
+    done = CliRunner().invoke(trust.transfer_command, words, standalone_mode=False)
     assert done.exception is None, done.exception
     return done.return_value, done.stdout.splitlines(), asked
 

@@ -6,14 +6,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from triggers.cli import join, worker
+from triggers.cli import worker
 from workers import join as joining
 from workers import supervisor
 
 
 @pytest.mark.parametrize(
     ("command", "process"),
-    [(join.command, joining.main), (worker.command, supervisor.main)],
+    [(worker.join_command, joining.main), (worker.worker_command, supervisor.main)],
     ids=["join", "worker"],
 )
 def test_the_help_lists_the_options_that_the_command_itself_reads(

@@ -57,9 +57,21 @@ COMMANDS = {
     "test": "run the tests and static checks",
 }
 
+MODULES = {
+    **dict.fromkeys(("pause", "unpause", "stop", "retest"), "steering"),
+    **dict.fromkeys(("ls", "show", "logs", "diff"), "looking"),
+    **dict.fromkeys(("certify", "distil", "transfer"), "trust"),
+    **dict.fromkeys(("report", "journal", "program"), "texts"),
+    **dict.fromkeys(("backup", "restore"), "backups"),
+    **dict.fromkeys(("doctor", "config"), "doctor"),
+    **dict.fromkeys(("worker", "join"), "worker"),
+    "take": "repository",
+}
+"""Modules that hold `<command>_command`. Any other command is `command` in the module of its name."""
+
 
 class Lazy(Suggesting):
-    """Commands by module name: `triggers/cli/<command>.py` holds `command`."""
+    """Commands, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -68,10 +80,10 @@ class Lazy(Suggesting):
         if cmd_name not in COMMANDS:
             return None
         gc.disable()
-        module = importlib.import_module(f"triggers.cli.{cmd_name}")
+        module = importlib.import_module(f"triggers.cli.{MODULES.get(cmd_name, cmd_name)}")
         gc.freeze()  # what was imported stays: looking at it again, at the exit above all, takes a quarter of a call
         gc.enable()
-        command: click.Command = module.command
+        command: click.Command = getattr(module, f"{cmd_name}_command" if cmd_name in MODULES else "command")
         return command
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -99,7 +111,7 @@ def nightjar() -> None:
 def import_all() -> None:
     """Import the modules of all commands and processes, so that Python writes their bytecode."""
     for command in COMMANDS:
-        importlib.import_module(f"triggers.cli.{command}")
+        importlib.import_module(f"triggers.cli.{MODULES.get(command, command)}")
     importlib.import_module("workers.supervisor")
     importlib.import_module("workers.join")
     importlib.import_module("workers.gpu").preload()

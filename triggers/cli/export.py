@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn
 from state.client_settings import ClientSettings
 from state.errors import Unavailable
 from triggers.cli.counting import bar
-from triggers.cli.follow import follow
+from triggers.cli.events import follow
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK, counted, say

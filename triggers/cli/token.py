@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -285,7 +286,23 @@ def asking(settings: Settings, *, direct: bool, make: bool = False) -> Iterator[
         raise click.UsageError(
             "--direct writes to the Redis of this data directory's lab, not to the lab at NIGHTJAR_URL: unset it"
         )
-    from triggers.cli.direct import called_on  # imported late: HTTP calls do not need it
+    from state.embedded import serving  # imported late: HTTP calls do not need it
 
-    with called_on(settings, make=make) as ask:
-        yield ask
+    with serving(settings, make=make) as url:
+        yield lambda name, body: asyncio.run(_called(settings, url, name, body))
+
+
+async def _called(settings: Settings, url: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a function that is called without the web process."""
+    from functions.kernel.invoke import Invoker
+    from functions.kernel.process.readiness import lab_at, until_ready
+    from functions.kernel.table import table
+    from state.experiments import Experiments
+    from state.pool import Pool
+    from state.tokens import Tokens
+
+    async with lab_at(settings, url) as lab:
+        await until_ready(lab)
+        invoker = Invoker({name: table()[name]}, [Tokens(lab), Pool(lab), Experiments(lab), settings])
+        answer = await invoker.call(name, body, invoker.system("direct"))
+        return answer.model_dump(mode="json")

@@ -1,0 +1,167 @@
+"""Commands that print texts of the lab: `nightjar report`, `journal` and `program`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from state.client_settings import ClientSettings
+from state.program import PROGRAM
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import tag_argument, with_lab, with_settings
+from triggers.cli.output import counted, note, print_json, printable_lines
+from triggers.cli.runs import the_tag
+from triggers.cli.tables import Column, print_table
+
+
+@click.command()
+@with_lab
+@tag_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="write it to this file, and the plot beside it",
+)
+@click.option(
+    "--shrinkage", is_flag=True, help="say, to operators, what a hidden split bears out of the gains"
+)
+@click.option("--json", "as_json", is_flag=True, help="the figures, and the Markdown among them")
+def report_command(
+    http: LabHttp, tag: str | None, output: Path | None, shrinkage: bool, as_json: bool
+) -> None:
+    """Print what TAG (default: the lab's only tag) brought: fit for a pull request."""
+    name = the_tag(http, tag)
+    plot = output.with_name(f"{output.stem}.png") if output else None
+    asked = {"tag": name, "picture": plot.name if plot else None}
+    night = http.ask("POST", "/api/report/night", asked)
+    if output is not None and plot is not None:
+        picture = http.ask("GET", f"/api/report/progress.png?tag={name}")
+        output.write_text(night["markdown"] + "\n")
+        plot.write_bytes(picture)
+        note(f"{output} and {plot.name} are written")
+    elif as_json:
+        print_json(night)
+    else:
+        click.echo(printable_lines(night["markdown"]))
+    if shrinkage:
+        _show_shrinkage(http, name)
+    if night["best_experiment_id"] is not None:
+        hint = (
+            f"best {name} --write train.py sets the constants of your train.py to the best"
+            if night["by_delta"]
+            else f"take {night['best_experiment_id']} makes a branch of the best"
+        )
+        note(f"-> {PROGRAM} {hint}")
+
+
+def _show_shrinkage(http: LabHttp, tag: str) -> None:
+    """Say how much of the gains the hidden split bears out: on standard error, never in the report."""
+    found = http.ask("POST", "/api/trust/shrinkage", {"tag": tag})
+    if found["shrinkage"] is None:
+        note("hidden split: no keep of this tag was compared on it")
+        return
+    gains = f"{found['visible_gain']:.6g} visible, {found['hidden_gain']:.6g} hidden"
+    note(
+        f"hidden split: {found['shrinkage']:.0%} of the visible gain is missing there ({gains}; mean of"
+        f" {found['keeps']} keeps)"
+    )
+
+
+@click.command()
+@with_settings
+@tag_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="write it to this file",
+)
+def journal_command(settings: ClientSettings, tag: str | None, output: Path | None) -> None:
+    """Print the whole journal of TAG, a swarm, checkpoint by checkpoint.
+
+    TAG is by default the lab's only tag, else NIGHTJAR_SWARM_TAG.
+    """
+    http = LabHttp(settings)
+    name = the_tag(http, tag, among_several=settings.swarm_tag)
+    texts = list(_checkpoints(http, name))
+    if output is not None:
+        output.write_text("\n".join(texts), "utf-8")
+        note(f"{output}: {counted(len(texts), 'checkpoint')} of {name}")
+    elif texts:
+        click.echo(printable_lines("\n".join(texts)), nl=False)
+    else:
+        note(f"{name} has no checkpoint yet: one is written after every 100 results")
+
+
+def _checkpoints(http: LabHttp, tag: str) -> Iterator[str]:
+    """The texts of all checkpoints, page by page."""
+    first, count = 1, 1
+    while first <= count:
+        found = http.ask("POST", "/api/journal/list", {"tag": tag, "first": first})
+        yield from (checkpoint["text"] for checkpoint in found["checkpoints"])
+        first, count = first + len(found["checkpoints"]), found["count"]
+        if not found["checkpoints"]:
+            return
+
+
+VERSIONS = (
+    *(Column("version", right=True), Column("written"), Column("by"), Column("results", right=True)),
+    *(Column("strategy"), Column("why", text=20)),
+)
+
+
+@click.command()
+@with_settings
+@tag_argument
+@click.option("--versions", is_flag=True, help="list the versions: who wrote each, when and why")
+@click.option("--diff", type=click.IntRange(1), default=None, metavar="N", help="what version N changed")
+@click.option("--write", is_flag=True, help="have a version written now")
+def program_command(
+    settings: ClientSettings, tag: str | None, versions: bool, diff: int | None, write: bool
+) -> None:
+    """Print what the lab has written of the results of TAG: the block in program.md.
+
+    TAG is by default the lab's only tag, else NIGHTJAR_SWARM_TAG.
+    """
+    http = LabHttp(settings)
+    name = the_tag(http, tag, among_several=settings.swarm_tag)
+    if write:
+        begun = http.ask("POST", "/api/program/write", {"tag": name})
+        note(_of_writing(begun))
+    elif versions:
+        if found := _versions(http, name):
+            print_table(VERSIONS, map(_version_row, found))
+    elif diff is not None:
+        shown = http.ask("POST", "/api/program/diff", {"tag": name, "number": diff})["diff"]
+        click.echo(printable_lines(shown), nl=False)
+    else:
+        for version in _versions(http, name, limit=1):
+            click.echo(printable_lines(version["text"]))
+
+
+def _versions(http: LabHttp, tag: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """The newest versions; prints a note if there are none."""
+    body = {"tag": tag} | ({} if limit is None else {"limit": limit})
+    found: list[dict[str, Any]] = http.ask("POST", "/api/program/list", body)["versions"]
+    if not found:
+        note(f"nothing was written of {tag} yet: it is after 50 results, or with --write")
+    return found
+
+
+def _version_row(version: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        str(version[name]) for name in ("number", "written_at", "author", "results", "strategy", "reason")
+    )
+
+
+def _of_writing(begun: dict[str, Any]) -> str:
+    number, tag = begun["number"], begun["tag"]
+    if begun["became"] == "written":
+        return f"version {number} of the program of {tag} is written"
+    return f"a language model writes version {number} of the program of {tag}: --versions shows it once it is there"
