@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from state import reads
 from state.change import NOW, Asked, Change, Word, clock, hgetall, hmget, loosely
-from state.experiments.writing import renew
-from state.gpu_flags import LEASED, keep_gpu
+from state.experiments.writing import LEASED, keep_gpu, renew
 from state.ids import named_by
 from state.leases import GpuLease, GpuRequest, Holding, Line, renewal
 from state.reads import Store

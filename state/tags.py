@@ -19,7 +19,7 @@ from state.policy import Policy, read_policy
 from state.reads import Store
 from state.records import Best, Strategy, Tag
 from state.refusals import unknown_tag
-from state.traces.growing import begin_epoch, check_traces
+from state.traces.reading import begin_epoch, check_traces
 
 TRIES = 20
 """Tries to pause a tag while experiments are queued for other GPUs."""

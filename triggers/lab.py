@@ -38,8 +38,7 @@ from state.settings import Settings, own_environment
 from state.tokens import Tokens
 from triggers import clock, web
 from triggers.events import serving
-from triggers.http.hosts import check_bind
-from triggers.ports import check_port, local_url
+from triggers.http.hosts import check_bind, check_port, local_url
 
 KINDS: Mapping[str, Callable[..., int]] = {"web": web.main, "events": serving.main, "clock": clock.main}
 """The processes of every lab, with their main functions."""

@@ -25,10 +25,10 @@ from functions.kernel.process.worker_options import Isolation
 from state.errors import Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
-from workers.attempt.disk import remove_tree
 from workers.attempt.isolation import chosen, described
 from workers.attempt.processes import kill_all
 from workers.attempt.runner import TrainingRunner
+from workers.attempt.usage import remove_tree
 from workers.attempt.worktree import checkouts_in
 from workers.device import HealthSampler, discover
 from workers.lane.client import calling

@@ -32,8 +32,8 @@ from state.records import Gpu
 from state.refusals import no_gpu
 from state.settings import Settings
 from workers import gpu as redis_runs
-from workers.attempt.disk import free_mb, remove_tree
 from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
+from workers.attempt.usage import free_mb, remove_tree
 from workers.attempt.worktree import checkouts_in
 from workers.device import Device, HealthSampler, memory_came_back
 from workers.lane import asker

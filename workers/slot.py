@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from functions.formats.train_command import SCRIPT, scripts_of
 from state.settings import Settings
-from workers.attempt.disk import KeptAttempts
 from workers.attempt.isolation import CONFINED, RunAccess, Tier, bubblewrap
-from workers.attempt.usage import machine_bytes
+from workers.attempt.usage import KeptAttempts, machine_bytes
 from workers.device import Device
 
 _MIB = 1024 * 1024

@@ -37,17 +37,16 @@ from functions.runs.rules.time_limits import at_base, with_extension
 from functions.swarm.rules.results import stopped
 from functions.trust.rules.contention import with_contention
 from functions.trust.rules.hidden import check_hidden, codes_beside, look
-from state.certificates import Certificates
 from state.change import Change
 from state.decisions import Ending
 from state.digests import digest_of
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.facts import Comparison, RunFacts
-from state.hidden import HiddenNumbers
 from state.ids import ExperimentId
 from state.records import OPEN, RETESTED, Score, TimeSpent
 from state.settings import Settings
+from state.trust import Certificates, HiddenNumbers
 
 # -- Shared by complete and crash: who may report on a run, and the treatment of late reports.
 

@@ -18,7 +18,6 @@ from functions.trust.rules.ruling import retest_of
 from state.change import Change
 from state.errors import BudgetExhausted, Conflict, Invalid
 from state.experiments import Experiments
-from state.hidden import HiddenNumbers
 from state.ids import ExperimentId, GpuId, named_by
 from state.pool import Pool
 from state.presence import FORGOTTEN_S, Presence
@@ -27,6 +26,7 @@ from state.refusals import no_gpu, served_by_another
 from state.settings import Settings
 from state.tags import Tags
 from state.train_queue import TrainQueue
+from state.trust import HiddenNumbers
 from state.wakeups import Wakeups
 
 log = logging.getLogger(__name__)

@@ -15,15 +15,14 @@ from functions.kernel.contract import Call, Command, On, Response, function
 from functions.kernel.off_loop import Children
 from functions.kernel.rules.access import check_own
 from functions.trust.rules.certifying import MOST_PAIRS, begun, following, reference_of
-from state.certificates import Certificates
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
 from state.facts import RetestFacts
-from state.hidden import HiddenNumbers
 from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
 from state.records import Certificate
 from state.settings import Settings
+from state.trust import Certificates, HiddenNumbers
 
 log = logging.getLogger(__name__)
 

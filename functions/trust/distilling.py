@@ -30,7 +30,6 @@ from functions.trust.rules.distilling import (
     most_runs,
 )
 from functions.trust.rules.noise import near_margin
-from state.apart import Distillations
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments
 from state.ids import Tag as TagName
@@ -38,6 +37,7 @@ from state.records import NO_CHANGE, ChainChange, Distillation
 from state.reports import NightFacts, Reports
 from state.settings import Settings
 from state.tags import Policies, Tags
+from state.trust import Distillations
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -47,7 +47,6 @@ from state.digests import digest_of
 from state.errors import BudgetExhausted
 from state.experiments import Experiments, Window
 from state.facts import Comparison, RetestFacts, RunFacts
-from state.hidden import HiddenNumbers
 from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
 from state.noise import code_of
@@ -55,6 +54,7 @@ from state.records import OPEN, Experiment, Tag, Trace
 from state.settings import Settings
 from state.tags import Tags
 from state.traces import Traces
+from state.trust import HiddenNumbers
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,10 @@ from pydantic import Field
 
 from functions.kernel.contract import OfTag, Response, function
 from functions.trust.rules.hidden import Gains, gains_of
-from state.certificates import Certificates
 from state.experiments import Experiments
-from state.hidden import HiddenNumbers
 from state.noise import code_of
 from state.tags import Tags
+from state.trust import Certificates, HiddenNumbers
 
 KEEPS_READ = 200
 """Newest keeps that are read."""

@@ -17,8 +17,6 @@ from functions.kernel.off_loop import Children
 from functions.trust.apart import POLICY, codes_of, free_name, open_beside, submit_beside
 from functions.trust.rules.certifying import begun, reference_of
 from functions.trust.rules.transferring import certificate_of, ended, judged, planned, why_not
-from state.apart import Transfers
-from state.certificates import Certificates
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.facts import TrainFacts
@@ -27,6 +25,7 @@ from state.ids import Tag as TagName
 from state.records import OPEN, Experiment, Transfer
 from state.settings import Settings
 from state.tags import Tags
+from state.trust import Certificates, Transfers
 
 
 @dataclass(frozen=True)

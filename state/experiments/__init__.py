@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from state.experiments.handing_out import HandingOut
 from state.experiments.reading import PAGE_BYTES, Page, Window
-from state.experiments.retesting import Retesting
-from state.experiments.retracting import Retracting
+from state.experiments.retesting import Retesting, Retracting
 from state.experiments.running import Running
 from state.experiments.showing import NearBand, Showing
 

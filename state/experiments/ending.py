@@ -15,9 +15,8 @@ from state.decisions import BrokenLease, Ending, Growth
 from state.derived import Books, Derived, between, in_seconds, is_spent, milliseconds, step
 from state.experiments.ranking import add_trends, counted, counting, ends_at, trends_at
 from state.experiments.reading import ExperimentReader, retest_id
-from state.experiments.writing import apply, put_best, relist
+from state.experiments.writing import FLAGS, LEASED, apply, keep_gpu, put_best, relist
 from state.facts import Comparison, RunFacts, Spread
-from state.gpu_flags import FLAGS, LEASED, keep_gpu
 from state.ids import named_by
 from state.leases import Holding
 from state.noise import class_id, noise_entry, noise_key, runs_at
@@ -37,7 +36,7 @@ from state.records import (
     flatten,
 )
 from state.refusals import no_gpu
-from state.traces.growing import REMEMBERED_S, end_trace
+from state.traces.reading import REMEMBERED_S, end_trace
 
 EVIDENCE_KEPT = 100
 RETURNED_FIRST = -2

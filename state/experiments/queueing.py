@@ -26,9 +26,8 @@ from state.change import (
 )
 from state.decisions import HeldLease, Queued, Run
 from state.experiments.reading import ExperimentReader
-from state.experiments.writing import relist
+from state.experiments.writing import FLAGS, keep_gpu, relist
 from state.facts import TrainFacts
-from state.gpu_flags import FLAGS, keep_gpu
 from state.ids import named_by
 from state.keys import Keys
 from state.moves import Arg

@@ -1,18 +1,18 @@
-"""What several changes of experiments write: indexes, the best, noise and traces."""
+"""What several changes of experiments write: indexes, the best, noise, traces, and the status of a GPU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from state.change import NOW, Change, Read, hmget
+from state.change import NOW, Change, Read, Word, hmget
 from state.decisions import Growth, LeftNoise
 from state.derived import Derived
 from state.facts import Spread
 from state.keys import Keys
 from state.leases import Renewal
 from state.noise import runs_at
-from state.records import Best, Experiment, Status, flatten
+from state.records import Best, Experiment, GpuStatus, Status, flatten
 
 
 def put_best(
@@ -90,3 +90,44 @@ def renew(change: Change, gpu_id: str, end: Renewal) -> None:
 def told(e: Experiment, facts: Mapping[str, object]) -> dict[str, object]:
     """Data of an event about an experiment's result."""
     return e.model_dump(include={"experiment_id", "number", "val_bpb", "agent"}) | dict(facts)
+
+
+FLAGS = (
+    *("status", "idle_since", "offline", "holder", "sick", "tripped"),
+    *("drained", "unproven", "leaving"),
+)
+"""Fields of a GPU that its status follows from, and those that follow from it."""
+LEASED = ("holder", "leased_at", "lease_expires_at", "deadline", "runner")
+"""Fields of a GPU that end with its lease."""
+
+
+def keep_gpu(
+    change: Change, gpu_id: str, before: Mapping[str, str], after: dict[str, Word], reason: str
+) -> GpuStatus:
+    """Keep a GPU with its status, and the index of idle GPUs equal to it. It may be its `FLAGS` alone."""
+    status, index = _status_of(after), change.lab.keys("idle_gpus")
+    is_other = status != before.get("status")
+    if is_other:
+        after["status"] = status
+        after.pop("idle_since", None)
+        after |= {"idle_since": NOW} if status == "idle" else {}
+    change.replace(change.lab.keys.gpu(gpu_id), before, after)
+    if is_other and status == "idle":
+        change.zadd(index, {gpu_id: NOW})
+    elif is_other:
+        change.zrem(index, gpu_id)
+    if is_other and status != "training":
+        why = after.get("sick") or after.get("tripped") if status == "unhealthy" else reason
+        change.emit(f"gpu.{status}", None, gpu_id, {"gpu_id": gpu_id, "reason": why})
+    return status
+
+
+def _status_of(flags: Collection[str]) -> GpuStatus:
+    """The status of a GPU with these fields, the strongest flag first."""
+    if "offline" in flags:
+        return "offline"
+    if "holder" in flags:
+        return "training"
+    if "sick" in flags or "tripped" in flags:
+        return "unhealthy"
+    return "draining" if not {"drained", "unproven", "leaving"}.isdisjoint(flags) else "idle"

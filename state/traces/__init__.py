@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state.traces.growing import Growing
+from state.traces.reading import Growing
 from state.traces.selecting import Selecting
 
 

@@ -19,8 +19,7 @@ from state.policy import read_policy
 from state.reads import fields_of
 from state.records import Experiment, Selection, Trace, flatten
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
-from state.traces.growing import REMEMBERED_S
-from state.traces.reading import TraceReader, forest_of
+from state.traces.reading import REMEMBERED_S, TraceReader, forest_of
 
 GPUS_READ = 100_000
 KEPT_READ = 50

@@ -22,7 +22,7 @@ from state.errors import Unavailable
 from state.redis_endpoint import lab_rules, setuser
 from state.redis_requirements import check_door, look
 from state.settings import Settings
-from triggers.ports import free_port
+from triggers.http.hosts import free_port
 
 FIT = {"version": "7.0.0", "aof": True, "appendfsync": "everysec", "maxmemory_policy": "noeviction"}
 

@@ -37,8 +37,8 @@ from triggers.cli.options import all_settings_from, data_option, lab_option
 from triggers.cli.output import note, printable
 from triggers.cli.runs import outcome, signed, value
 from triggers.cli.tables import cut
+from triggers.http.hosts import free_port
 from triggers.lab import LabParts, LocalLab
-from triggers.ports import free_port
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from functions.kernel.process.run_files import (
     untracked_in,
 )
 from state.errors import NightjarError
-from workers.attempt.disk import LARGEST_FILE
 from workers.attempt.source import Files, GitFailed, Unbuildable, UntrainableCode, git, listed
+from workers.attempt.usage import LARGEST_FILE
 
 _SUBMODULE = b"160000 "
 """Mode of a submodule in git's lists."""

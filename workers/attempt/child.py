@@ -22,7 +22,6 @@ from functions.kernel.process.running import ended
 from state.policy import TickSource
 from state.records import TimeSpent
 from workers.attempt import processes
-from workers.attempt.disk import bytes_on_disk
 from workers.attempt.isolation import Reach
 from workers.attempt.job import Watcher
 from workers.attempt.output import (
@@ -35,7 +34,15 @@ from workers.attempt.output import (
     read_now,
     until_readable,
 )
-from workers.attempt.usage import Ceilings, CpuSeconds, Excess, below, excess_of, excess_of_disk
+from workers.attempt.usage import (
+    Ceilings,
+    CpuSeconds,
+    Excess,
+    below,
+    bytes_on_disk,
+    excess_of,
+    excess_of_disk,
+)
 
 _log = logging.getLogger(__name__)
 

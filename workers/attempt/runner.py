@@ -24,7 +24,6 @@ from state.records import Footprint
 from state.settings import Settings
 from workers.attempt import processes
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
-from workers.attempt.disk import free_mb
 from workers.attempt.isolation import Reach
 from workers.attempt.job import (
     FailedTraining,
@@ -38,7 +37,7 @@ from workers.attempt.job import (
 from workers.attempt.outcome import FailedRun, not_started, outcome
 from workers.attempt.scoring import UNCONFINED, ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import Unbuildable, UntrainableCode
-from workers.attempt.usage import Ceilings, threads_here
+from workers.attempt.usage import Ceilings, free_mb, threads_here
 from workers.attempt.worktree import Checkout, Checkouts, checkout
 from workers.device import HealthSampler, look_until, memory_came_back
 from workers.slot import Slot, can_start, command_line

@@ -18,10 +18,10 @@ from functions.formats.printed_score import nearest
 from functions.formats.train_command import words_of
 from functions.kernel.lanes import Order, Source
 from workers.attempt.child import EndedRun
-from workers.attempt.disk import remove_tree
 from workers.attempt.isolation import CACHES, Reach
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingJob, TrainingResult, Watcher
 from workers.attempt.source import Unbuildable
+from workers.attempt.usage import remove_tree
 from workers.attempt.worktree import Checkout, write_base
 from workers.slot import Slot
 

@@ -21,7 +21,6 @@ from functions.formats.patches import applicable
 from functions.formats.train_command import SCRIPT, no_script
 from functions.kernel.lanes import Source
 from workers.attempt.beside_commit import completed, start_repository
-from workers.attempt.disk import LARGEST_FILE, remove_tree
 from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.job import TrainingJob
 from workers.attempt.source import (
@@ -34,6 +33,7 @@ from workers.attempt.source import (
     source_of,
     trees,
 )
+from workers.attempt.usage import LARGEST_FILE, remove_tree
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")

@@ -21,9 +21,9 @@ from functions.formats.swarm_script import SwarmScript, read_swarm_script
 from functions.kernel.lanes import Source
 from functions.kernel.process.remote import Baseline
 from state.errors import Invalid
-from workers.attempt.disk import LARGEST_FILE, bytes_on_disk, remove_tree
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob
 from workers.attempt.source import Unbuildable
+from workers.attempt.usage import LARGEST_FILE, bytes_on_disk, remove_tree
 from workers.attempt.worktree import JUDGE, Checkout
 from workers.swarm.runs import BaselineWatcher, DeviceRuns, Leaving, a_job, seed_of
 

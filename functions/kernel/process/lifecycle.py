@@ -21,14 +21,11 @@ from functions.kernel.process.running import ended
 from functions.kernel.process.tracing import Tracing, exporting
 from functions.kernel.table import chosen, table
 from state.answers import Answers
-from state.apart import Distillations, Transfers
 from state.archive import PatchArchiving
-from state.certificates import Certificates
 from state.client import Lab
 from state.dimensions import DimensionProposals, Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
-from state.hidden import HiddenNumbers
 from state.hypotheses import GraphSummaries, Hypotheses, Journal
 from state.own import Own
 from state.pool import Pool
@@ -48,6 +45,7 @@ from state.tokens import CHANGES as TOKEN_CHANGES
 from state.tokens import Tokens
 from state.traces import Traces
 from state.train_queue import PiQueue, TrainQueue
+from state.trust import Certificates, Distillations, HiddenNumbers, Transfers
 from state.wakeups import Wakeups
 from state.webhooks import Webhooks
 

@@ -13,11 +13,11 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
-from state.apart import Distillations
 from state.embedded import EmbeddedRedis
 from state.presence import Presence
 from state.records import Distillation
 from state.settings import Settings
+from state.trust import Distillations
 from tests.labs import begun, idea
 from tests.trips import Trips, counted
 

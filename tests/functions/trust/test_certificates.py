@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from functions.trust.rules.sequential import e_values
-from state.certificates import Certificates
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.records import Certificate
+from state.trust import Certificates
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu
 
@@ -193,7 +193,7 @@ async def test_a_tag_has_a_limited_number_of_certificates(
 ) -> None:
     await opened(tag)
     await tag.trained(0.8)
-    monkeypatch.setattr("state.certificates.MOST", 1)
+    monkeypatch.setattr("state.trust.MOST", 1)
     await certify(tag)
 
     refusal = await tag.refused(409, "/api/trust/certify", experiment_id="mar11-3")

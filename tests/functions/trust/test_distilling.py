@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
-from state.apart import Distillations
 from state.records import Distillation
 from state.settings import Settings
+from state.trust import Distillations
 from tests.conftest import http_client
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, open_tag, waiting

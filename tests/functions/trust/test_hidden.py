@@ -9,8 +9,8 @@ import pytest
 
 from functions.trust.rules.hidden import WORSE
 from state.backup import back_up, entries
-from state.certificates import Certificates
 from state.records import Experiment
+from state.trust import Certificates
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, bearer, dump, idea, open_tag
 

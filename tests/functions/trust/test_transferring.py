@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from functions.trust.rules.sequential import e_values
-from state.apart import Transfers
 from state.experiments import Experiments
 from state.records import Transfer
+from state.trust import Transfers
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, open_tag, silence, waiting
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.attempt.disk import KeptAttempts, bytes_on_disk, remove_tree
+from workers.attempt.usage import KeptAttempts, bytes_on_disk, remove_tree
 
 MIB = 1024 * 1024
 
