@@ -121,11 +121,11 @@ def say(line: str) -> None:
 )
 @click.option("--worker-id", metavar="NAME", expose_value=False, help="the worker's name, which no other has")
 @click.option("--data", metavar="PATH", expose_value=False, help="the worker's own directory [NIGHTJAR_DATA]")
-@click.option("--train-py", type=click.Path(path_type=Path), default=None, help="the script to run")
-@click.option("--gpu-type", default=None, help="GPU name that others see [default: its model]")
-@click.option("--contact", default=None, help="address at which the organiser reaches you")
-@click.option("--tag", default=None, help="the swarm, if the server has several")
-@click.option("--max-runs", type=click.IntRange(1), default=None, help="leave after so many runs")
+@click.option("--train-py", type=click.Path(path_type=Path), help="the script to run")
+@click.option("--gpu-type", help="GPU name that others see [default: its model]")
+@click.option("--contact", help="address at which the organiser reaches you")
+@click.option("--tag", help="the swarm, if the server has several")
+@click.option("--max-runs", type=click.IntRange(1), help="leave after so many runs")
 @click.option(
     "--baseline-runs",
     type=click.IntRange(1, 100),
@@ -134,16 +134,15 @@ def say(line: str) -> None:
     help="runs of the unchanged script; the baseline is their mean",
 )
 @click.option("--skip-baseline", is_flag=True, help="do not measure; needs --baseline-bpb")
-@click.option("--baseline-bpb", type=float, default=None, help="val_bpb of the unchanged script")
-@click.option("--gpu", default=None, help="the index of a GPU, or none [default: the first, else the CPU]")
-@click.option("--python", default=None, help="interpreter that trains [default: the project's own]")
+@click.option("--baseline-bpb", type=float, help="val_bpb of the unchanged script")
+@click.option("--gpu", help="the index of a GPU, or none [default: the first, else the CPU]")
+@click.option("--python", help="interpreter that trains [default: the project's own]")
 @click.option(
     "--isolation",
     type=click.Choice(get_args(Isolation)),
-    default=None,
     help="how far runs are kept from this machine [default: the strongest that works here]",
 )
-@click.option("--network", type=click.Choice(["on", "off"]), default=None, help="network for isolated runs")
+@click.option("--network", type=click.Choice(["on", "off"]), help="network for isolated runs")
 @click.option(
     "--data-dir",
     "data_dirs",

@@ -200,8 +200,8 @@ def devices_for(host: str, gpu: str, cpu: int | None) -> list[Device]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--repo", type=click.Path(path_type=Path), default=Path(), help="git repository with train.py")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
-@click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
-@click.option("--command", default=None, help="train command, instead of python train.py")
+@click.option("--cpu", type=click.IntRange(0, 256), help="CPU slots; 1 when no GPU is seen")
+@click.option("--command", help="train command, instead of python train.py")
 @python_option
 @isolation_options
 @click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from state.settings import Settings
-from triggers.cli.options import Duration, NameType, with_all_settings
+from triggers.cli.options import EXISTING_FOLDER, Duration, NameType, with_all_settings
 from triggers.cli.output import note
 
 
@@ -29,8 +29,7 @@ from triggers.cli.output import note
 )
 @click.option(
     "--repo",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=None,
+    type=EXISTING_FOLDER,
     help="the research repository, which each agent clones [default: the one around the working directory]",
 )
 @click.option(

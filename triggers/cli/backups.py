@@ -13,7 +13,7 @@ from state.backup import BackedUp, Restored, back_up, read_manifest, restore
 from state.embedded import serving
 from state.errors import Conflict, Unavailable
 from state.settings import Settings
-from triggers.cli.options import json_option, with_all_settings
+from triggers.cli.options import NEW_FILE, json_option, with_all_settings
 from triggers.cli.output import counting, print_json
 
 
@@ -21,7 +21,7 @@ from triggers.cli.output import counting, print_json
 @with_all_settings
 @click.option("--force", is_flag=True, help="overwrite an existing file")
 @json_option
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=NEW_FILE)
 def backup_command(settings: Settings, force: bool, as_json: bool, file: Path) -> None:
     """Write the lab at one moment to FILE, for `nightjar restore`.
 

@@ -14,7 +14,7 @@ from functions.formats.parsing import decoded
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import json_option, tag_argument, with_lab
+from triggers.cli.options import EXISTING_FILE, json_option, tag_argument, with_lab
 from triggers.cli.output import print_json, printable
 from triggers.cli.runs import Run, digits_of, is_of_swarm, measured, outcome, the_tag, value
 
@@ -26,8 +26,7 @@ from triggers.cli.runs import Run, digits_of, is_of_swarm, measured, outcome, th
     "--write",
     "script",
     metavar="TRAIN_PY",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=None,
+    type=EXISTING_FILE,
     help="set the constants of this file to the best config of a swarm's tag",
 )
 @json_option

@@ -52,12 +52,7 @@ RETESTS_S = 120.0
     help="number of ideas of both agents, beside the baseline",
 )
 @click.option("--budget", type=Number(0.2, 600), default=5.0, help="CPU seconds of each run")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=None,
-    help="HTTP port, if it is free [NIGHTJAR_PORT, 3111]",
-)
+@click.option("--port", type=click.IntRange(0, 65535), help="HTTP port, if it is free [NIGHTJAR_PORT, 3111]")
 @data_option
 def command(runs: int, budget: float, port: int | None, data: Path | None) -> int:
     """Improve a small language model with two agents on two CPU slots; the lab's data is kept."""

@@ -14,7 +14,7 @@ from state.client_settings import ClientSettings
 from state.errors import Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import json_option, tag_argument, with_settings
+from triggers.cli.options import EXISTING_FILE, json_option, tag_argument, with_settings
 from triggers.cli.output import counted, print_json, printable
 from triggers.cli.runs import the_tag
 from triggers.cli.tables import Column, print_table
@@ -39,7 +39,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("script", metavar="TRAIN_PY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("script", metavar="TRAIN_PY", type=EXISTING_FILE)
 @json_option
 def scan(script: Path, as_json: bool) -> None:
     """Print a dimensions.toml for the top-level constants of TRAIN_PY. Nothing is run, and no lab is needed."""
@@ -60,9 +60,9 @@ def scan(script: Path, as_json: bool) -> None:
 
 @command.command()
 @with_settings
-@click.option("--tag", default=None, help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--profile", default=None, help="dimensions that come with Nightjar: mnist or nanochat")
+@click.option("--tag", help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
+@click.argument("file", required=False, type=EXISTING_FILE)
+@click.option("--profile", help="dimensions that come with Nightjar: mnist or nanochat")
 @click.option("--replace", is_flag=True, help="remove the tag's dimensions that are not among them")
 @json_option
 def define(

@@ -39,7 +39,7 @@ from state.redis_endpoint import lab_rules, setuser, worker_rules
 from state.redis_requirements import Finding, find_binary, look
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import json_option, with_all_settings
+from triggers.cli.options import EXISTING_FOLDER, json_option, with_all_settings
 from triggers.cli.output import (
     AUTH,
     ERROR,
@@ -70,10 +70,7 @@ REFUSED = "access"
 @click.command()
 @with_all_settings
 @click.option(
-    "--repo",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=None,
-    help="project to check [default: the one around the working directory]",
+    "--repo", type=EXISTING_FOLDER, help="project to check [default: the one around the working directory]"
 )
 @python_option
 @json_option

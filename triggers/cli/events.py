@@ -131,9 +131,7 @@ TOLD = {
 @tag_argument
 @click.option("--type", "types", multiple=True, help="only events of this type, such as experiment.finished")
 @click.option("--only-new-best", is_flag=True, help="only new bests")
-@click.option(
-    "--last", type=click.IntRange(0, 1000), default=None, help="begin with this many of the newest of these"
-)
+@click.option("--last", type=click.IntRange(0, 1000), help="begin with this many of the newest of these")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object per line")
 def command(
     settings: ClientSettings,

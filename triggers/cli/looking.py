@@ -47,8 +47,8 @@ MOST = 1000
 @with_lab
 @tag_argument
 @click.option("-n", "limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="how many")
-@click.option("--status", type=click.Choice([*BY_STATUS]), default=None, help="only of this status")
-@click.option("--category", default=None, help="only of this category")
+@click.option("--status", type=click.Choice([*BY_STATUS]), help="only of this status")
+@click.option("--category", help="only of this category")
 @click.option("--json", "as_json", is_flag=True, help="the records, oldest first")
 def ls_command(
     http: LabHttp, tag: str | None, limit: int, status: str | None, category: str | None, as_json: bool

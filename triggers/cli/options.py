@@ -66,10 +66,14 @@ class FolderPath(click.Path):
         return super().convert(value, param, ctx) if str(value).strip() else None
 
 
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+
 data_option = click.option(
-    "--data", type=FolderPath(path_type=Path), default=None, help="state directory of the lab [NIGHTJAR_DATA]"
+    "--data", type=FolderPath(path_type=Path), help="state directory of the lab [NIGHTJAR_DATA]"
 )
-lab_option = click.option("--lab", default=None, help="name of the lab [NIGHTJAR_LAB]")
+lab_option = click.option("--lab", help="name of the lab [NIGHTJAR_LAB]")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 

@@ -24,7 +24,7 @@ from functions.formats.train_command import SCRIPT, no_script
 from functions.kernel.git import command, environment, knows_user, user_excludes
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import with_lab
+from triggers.cli.options import EXISTING_FOLDER, with_lab
 from triggers.cli.runs import Run, path_of
 
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "BISECT_LOG")
@@ -254,12 +254,9 @@ def _message(run: Run) -> str:
 @with_lab
 @click.argument("experiment")
 @click.option("--distilled", is_flag=True, help="EXPERIMENT is a tag: take its smallest patch, and its parts")
-@click.option("--branch", default=None, help="its name  [default: nightjar/EXPERIMENT]")
+@click.option("--branch", help="its name  [default: nightjar/EXPERIMENT]")
 @click.option(
-    "--repo",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=".",
-    help="the repository  [default: the one around this folder]",
+    "--repo", type=EXISTING_FOLDER, default=".", help="the repository  [default: the one around this folder]"
 )
 def take_command(http: LabHttp, experiment: str, distilled: bool, branch: str | None, repo: Path) -> None:
     """Make a branch of the code of EXPERIMENT, its constants set.

@@ -34,7 +34,7 @@ def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
 @click.command()
 @with_lab
 @tag_argument
-@click.option("--metric", default=None, help="its name, as train.py prints it  [default: val_bpb]")
+@click.option("--metric", help="its name, as train.py prints it  [default: val_bpb]")
 @click.option("direction", "--maximize", flag_value="maximize", help="a higher value is better")
 @click.option(
     "direction",
@@ -42,7 +42,7 @@ def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
     flag_value="minimize",
     help="a lower value is better  [default: by a word of the metric's name]",
 )
-@click.option("--budget", type=Number(min=0), default=None, help="seconds of a run  [default: 300]")
+@click.option("--budget", type=Number(min=0), help="seconds of a run  [default: 300]")
 @click.option(
     "--policy",
     multiple=True,
@@ -50,8 +50,8 @@ def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
     callback=_policy,
     help="another value of the policy, such as keep_rule=strict (repeatable)",
 )
-@click.option("--base", default=None, metavar="COMMIT", help="the base commit  [default: the workers' HEAD]")
-@click.option("--evaluator-command", default=None, help="measures the score after each training")
+@click.option("--base", metavar="COMMIT", help="the base commit  [default: the workers' HEAD]")
+@click.option("--evaluator-command", help="measures the score after each training")
 @click.option("--hidden-split", is_flag=True, help="it measures a second number that agents never see, too")
 @click.option("--test-split", is_flag=True, help="and a third one, in certificates alone")
 @json_option

@@ -184,8 +184,8 @@ SHARE = Number(0, 0.5)
 @click.option(
     "--against-server", is_flag=True, help="simulate against the server at --meta-url, not a private one"
 )
-@click.option("--meta-url", default=None, help="the swarm's URL [NIGHTJAR_URL]; implies --against-server")
-@click.option("--enroll-token", default=None, help="what lets workers in [NIGHTJAR_ENROLL_TOKEN]")
+@click.option("--meta-url", help="the swarm's URL [NIGHTJAR_URL]; implies --against-server")
+@click.option("--enroll-token", help="what lets workers in [NIGHTJAR_ENROLL_TOKEN]")
 @click.option(
     "--loss-rate",
     type=SHARE,
@@ -203,13 +203,11 @@ SHARE = Number(0, 0.5)
 @click.option(
     "--trace-file",
     type=click.File("w", encoding="utf-8", lazy=False),
-    default=None,
     help="write each request to it, one JSON object a line",
 )
 @click.option(
     "--speed",
     type=Number(0.1, 100_000),
-    default=None,
     help="simulated seconds in a second; default: so that about 100 requests are due in a second, at most 60",
 )
 @click.option(
@@ -217,7 +215,7 @@ SHARE = Number(0, 0.5)
     is_flag=True,
     help="let a scripted author propose two dimensions, and end once both were tried",
 )
-@click.option("--seed", default=None, help="decides curves and faults; default: random")
+@click.option("--seed", help="decides curves and faults; default: random")
 def command(
     workers: int,
     rounds: int,

@@ -14,7 +14,7 @@ from triggers.cli.runs import the_tag
 @click.command()
 @with_lab
 @tag_argument
-@click.option("--reason", default=None, help="why, for the tag's agents")
+@click.option("--reason", help="why, for the tag's agents")
 @click.option("--stop-running", is_flag=True, help="stop its runs in progress too; else they go on")
 @json_option
 def pause_command(
@@ -53,7 +53,7 @@ def unpause_command(http: LabHttp, tag: str | None, as_json: bool) -> None:
 @click.command()
 @with_lab
 @click.argument("experiment")
-@click.option("--reason", default=None, help="why, for whoever reads it later")
+@click.option("--reason", help="why, for whoever reads it later")
 @json_option
 def stop_command(http: LabHttp, experiment: str, reason: str | None, as_json: bool) -> None:
     """Stop EXPERIMENT: at once where no worker has it, else its worker ends the run."""

@@ -11,7 +11,7 @@ import click
 from state.client_settings import ClientSettings
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import tag_argument, with_lab, with_settings
+from triggers.cli.options import NEW_FILE, tag_argument, with_lab, with_settings
 from triggers.cli.output import counted, note, print_json, printable_lines
 from triggers.cli.runs import the_tag
 from triggers.cli.tables import Column, print_table
@@ -20,13 +20,7 @@ from triggers.cli.tables import Column, print_table
 @click.command()
 @with_lab
 @tag_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="write it to this file, and the plot beside it",
-)
+@click.option("-o", "--output", type=NEW_FILE, help="write it to this file, and the plot beside it")
 @click.option(
     "--shrinkage", is_flag=True, help="say, to operators, what a hidden split bears out of the gains"
 )
@@ -75,13 +69,7 @@ def _show_shrinkage(http: LabHttp, tag: str) -> None:
 @click.command()
 @with_settings
 @tag_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="write it to this file",
-)
+@click.option("-o", "--output", type=NEW_FILE, help="write it to this file")
 def journal_command(settings: ClientSettings, tag: str | None, output: Path | None) -> None:
     """Print the whole journal of TAG, a swarm, checkpoint by checkpoint.
 
@@ -120,7 +108,7 @@ VERSIONS = (
 @with_settings
 @tag_argument
 @click.option("--versions", is_flag=True, help="list the versions: who wrote each, when and why")
-@click.option("--diff", type=click.IntRange(1), default=None, metavar="N", help="what version N changed")
+@click.option("--diff", type=click.IntRange(1), metavar="N", help="what version N changed")
 @click.option("--write", is_flag=True, help="have a version written now")
 def program_command(
     settings: ClientSettings, tag: str | None, versions: bool, diff: int | None, write: bool

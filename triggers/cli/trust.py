@@ -22,7 +22,7 @@ from triggers.cli.runs import path_of, the_tag
 @click.command()
 @with_lab
 @click.argument("experiment")
-@click.option("--against", metavar="REF", default=None, help="the reference [default: the tag's baseline]")
+@click.option("--against", metavar="REF", help="the reference [default: the tag's baseline]")
 @click.option("--min-gain", type=Number(min=0), default=0.0, help="the gain has to exceed this [default: 0]")
 @click.option(
     "--alpha", type=Number(min=1e-6, max=0.2), default=0.01, help="largest false rate [default: 0.01]"
@@ -31,7 +31,6 @@ from triggers.cli.runs import path_of, the_tag
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    default=None,
     help="folder of the evidence [default: certificate-EXPERIMENT]",
 )
 def certify_command(
@@ -198,7 +197,7 @@ def _result_line(one: dict[str, Any]) -> str:
 @with_lab
 @click.argument("experiment")
 @click.option("--budget", default="4x", help="of a run: seconds, or a multiple of its own  [default: 4x]")
-@click.option("--against", metavar="REF", default=None, help="the reference  [default: the tag's baseline]")
+@click.option("--against", metavar="REF", help="the reference  [default: the tag's baseline]")
 @click.option("--yes", is_flag=True, help="begin it; otherwise only its budget is printed")
 @json_option
 def transfer_command(

@@ -33,7 +33,7 @@ from state.settings import Settings
 from state.stream import Stream
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.open import sign_in_link
-from triggers.cli.options import all_settings_from, data_option, lab_option
+from triggers.cli.options import EXISTING_FOLDER, all_settings_from, data_option, lab_option
 from triggers.cli.output import note, printable
 from triggers.cli.runs import outcome, signed, value
 from triggers.cli.tables import cut
@@ -54,18 +54,14 @@ WIDTH = 160
 @data_option
 @lab_option
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=None,
-    help="HTTP port, 0: any free one [NIGHTJAR_PORT, 3111]",
+    "--port", type=click.IntRange(0, 65535), help="HTTP port, 0: any free one [NIGHTJAR_PORT, 3111]"
 )
 @click.option(
     "--repo",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=None,
+    type=EXISTING_FOLDER,
     help="git repository to train from (default: the one around the working directory, with a train.py or --command)",
 )
-@click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
+@click.option("--cpu", type=click.IntRange(0, 256), help="CPU slots; 1 when no GPU is seen")
 @click.option(
     "--web",
     type=click.IntRange(1, 16),
@@ -74,11 +70,10 @@ WIDTH = 160
     help="web processes on the port, for a machine with many cores",
 )
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
-@click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
+@click.option("--command", "train_command", help="train command, instead of python train.py")
 @click.option(
     "--functions",
     type=click.Path(path_type=Path, file_okay=False),
-    default=None,
     help="folder of functions of your own [NIGHTJAR_FUNCTIONS, nightjar.toml]",
 )
 @click.option("--quiet", is_flag=True, help="print no lines for runs that start and end")

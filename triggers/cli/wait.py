@@ -32,7 +32,7 @@ Outcome = dict[str, Any]
 @click.command()
 @with_lab
 @click.argument("experiment")
-@click.option("--timeout", type=Number(min=0), default=None, help="seconds [default: until it has finished]")
+@click.option("--timeout", type=Number(min=0), help="seconds [default: until it has finished]")
 @click.option("--json", "as_json", is_flag=True, help="the outcome as JSON")
 def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool) -> int:
     """Wait until EXPERIMENT has finished, and print its outcome.

@@ -33,7 +33,7 @@ def command() -> None:
 @command.command()
 @common
 @click.option("--type", "types", multiple=True, help="only events of this type (repeatable)  [default: all]")
-@click.option("--tag", default=None, help="only events of this tag")
+@click.option("--tag", help="only events of this tag")
 @click.argument("url")
 def add(http: LabHttp, as_json: bool, types: tuple[str, ...], tag: str | None, url: str) -> None:
     """Send every event from now on to URL; prints the secret that signs them, which is shown only once."""

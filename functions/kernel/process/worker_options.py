@@ -13,7 +13,6 @@ Isolation = Literal["auto", "none", "limits", "landlock", "bwrap"]
 
 python_option = click.option(
     "--python",
-    default=None,
     help="interpreter that trains [default: the project's .venv, its uv environment, the active one, Nightjar's own]",
 )
 
@@ -40,7 +39,6 @@ def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--hidden-data",
             type=click.Path(path_type=Path, exists=True, file_okay=False),
-            default=None,
             help="folder of hidden splits, which only evaluators may read (docs/hidden-split.md)",
         ),
         click.option(
