@@ -17,15 +17,14 @@ from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK, bar, counted, say
 from triggers.cli.runs import the_tag
 from triggers.exports.files import FileFormat, RunFile
-from triggers.exports.reading import TagReader, Target
-from triggers.exports.runs import TagFacts
+from triggers.exports.reading import TagFacts, TagReader, Target
 
 FILES: dict[str, FileFormat] = {kind: kind for kind in get_args(FileFormat)}
 LIBRARIES = {
     "optuna": ("optuna_journal:OptunaJournal", "optuna"),
     "mlflow": ("mlflow_store:MlflowStore", "mlflow-skinny sqlalchemy alembic"),
-    "wandb": ("wandb_offline:WandbOffline", "wandb"),
-    "trackio": ("trackio_project:TrackioProject", "trackio"),
+    "wandb": ("offline:WandbOffline", "wandb"),
+    "trackio": ("offline:TrackioProject", "trackio"),
 }
 """The other formats: their target, and the packages that it needs. The extras have the formats' names."""
 ENDINGS = {"optuna": "journal"}
@@ -114,15 +113,15 @@ def _export(reader: TagReader, target: Target) -> tuple[int, int]:
     added = waiting = 0
     with bar(MofNCompleteColumn()) as shown:
         task = shown.add_task("exporting", total=None)
-        for page in reader.pages():
-            shown.update(task, total=page.total)
-            fresh = [run for run in page.runs if not target.awaits(run) and target.lacks(run)]
-            shown.advance(task, len(page.runs) - len(fresh))
+        for runs, total in reader.pages():
+            shown.update(task, total=total)
+            fresh = [run for run in runs if not target.awaits(run) and target.lacks(run)]
+            shown.advance(task, len(runs) - len(fresh))
             for run in reader.whole(fresh) if target.needs_whole else fresh:
                 target.add(run)
                 shown.advance(task)
             added += len(fresh)
-            waiting += sum(run.is_over and target.awaits(run) for run in page.runs)
+            waiting += sum(run.is_over and target.awaits(run) for run in runs)
     return added, waiting
 
 

@@ -12,8 +12,7 @@ from typing import Any, Literal, TextIO
 
 from functions.formats.tsv import FORMULA, HEADER, HEADER_BY_DELTA, rows
 from triggers.cli.output import json_text, printable_lines
-from triggers.exports.reading import Target
-from triggers.exports.runs import ExportedRun, TagFacts
+from triggers.exports.reading import ExportedRun, TagFacts, Target
 
 FileFormat = Literal["tsv", "csv", "jsonl"]
 COLUMNS = (

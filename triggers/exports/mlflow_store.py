@@ -21,8 +21,7 @@ from mlflow.entities import Metric, Param, RunTag  # pyright: ignore[reportMissi
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID  # pyright: ignore[reportMissingImports]
 from sqlalchemy import Engine, event  # pyright: ignore[reportMissingImports]
 
-from triggers.exports.reading import TagReader, Target
-from triggers.exports.runs import ExportedRun, TagFacts
+from triggers.exports.reading import ExportedRun, TagFacts, TagReader, Target
 
 Item = TypeVar("Item")
 ID, VERDICT = "nightjar.experiment_id", "nightjar.verdict"

@@ -10,8 +10,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from triggers.exports.reading import TagReader, Target
-from triggers.exports.runs import ExportedRun, TagFacts, View
+from triggers.exports.reading import ExportedRun, TagFacts, TagReader, Target, View
 
 NOT_BEST = "not_best"
 """Name of the constraint that a trial violates if it is no best of the lab, whatever its value."""
@@ -39,8 +38,8 @@ class OptunaJournal(Target):
         trials = self._study.get_trials(deepcopy=False)
         self._ids = {trial.user_attrs.get("experiment_id") for trial in trials}
         self._space = ParameterSpace(reader.dimensions())
-        for page in reader.pages(fields=["experiment_id", "config_delta"]):
-            for run in page.runs:
+        for runs, _ in reader.pages(fields=["experiment_id", "config_delta"]):
+            for run in runs:
                 self._space.widen(run.view["config_delta"] or {})
 
     def lacks(self, run: ExportedRun) -> bool:
