@@ -39,20 +39,23 @@ from pydantic import SecretStr
 from state.errors import Conflict, NotFound, Unavailable
 from state.own_processes import tethered
 from state.private import write_private
-from state.redis_endpoint import (
+from state.redis_server import (
     OURS,
     SOCKET_DIR,
     WORKER,
     WORKERS,
+    Binary,
     answers,
+    check_door,
     endpoint_url,
+    find_binary,
     forget,
     hashed,
     says_anything,
     shut_down,
     worker_rules,
+    written_by,
 )
-from state.redis_requirements import Binary, check_door, find_binary, written_by
 from state.redis_urls import servers_of
 from state.settings import Settings
 

@@ -20,7 +20,7 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from state.client import Lab
 from state.errors import NightjarError
-from state.redis_requirements import find_binary, look, refuse
+from state.redis_server import find_binary, look, refuse
 from state.settings import Settings
 from tests.conftest import ROOT
 from triggers.cli.__main__ import COMMANDS

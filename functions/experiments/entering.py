@@ -25,6 +25,7 @@ from functions.kernel.clone import Code, asks_git, check_trainable, line_to_base
 from functions.kernel.contract import MIB, Call, Category, Command, Line, Response, function
 from functions.kernel.off_loop import Children
 from functions.runs.rules.time_limits import TIMEOUT, ends_after_s, longest_s
+from state.archive import packed
 from state.change import Change
 from state.decisions import RETEST_PRIORITY, Entered
 from state.digests import patch_id
@@ -32,7 +33,6 @@ from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import AgentName, CommitHash, ExperimentId, GpuId, Id, SelectionId, Sha
 from state.ids import Tag as TagName
-from state.patches import packed
 from state.records import Experiment, Idea, Status, Tag, view_of
 from state.settings import Settings
 

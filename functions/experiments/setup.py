@@ -22,13 +22,13 @@ from functions.runs.rules.ticks import check_source
 from functions.runs.rules.time_limits import check_may_lengthen
 from functions.trust.rules.guarding import in_words
 from functions.trust.rules.hidden import check_splits
+from state.archive import packed
 from state.change import Change
 from state.decisions import RETEST_PRIORITY, Entered
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.ids import CommitHash
 from state.ids import Tag as TagName
-from state.patches import packed
 from state.policy import Policy, nested, own_names
 from state.presence import Presence
 from state.records import NO_CHANGE, Best, Direction, Score, Tag, stamp, view_of

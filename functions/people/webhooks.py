@@ -12,10 +12,9 @@ from functions.people.views.messages import key_of, message_id, payload, signed
 from state.events import EventType
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.receivers import Receivers, shown
 from state.records import stamp, stamped, view_of
 from state.settings import Settings
-from state.webhooks import Webhooks, new_secret
+from state.webhooks import Receivers, Webhooks, new_secret, shown
 
 
 def _checked(secret: str) -> str:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from state import reads
-from state.archive import no_archive
+from state.archive import no_archive, unpacked
 from state.change import Read, loosely
 from state.client import Lab
 from state.keys import Keys
-from state.patches import unpacked
 from state.reads import Store, fields_of
 from state.records import Best, Direction, End, Experiment, Record, Status
 from state.refusals import unknown_tag, unknown_trace

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from state import reads
+from state.archive import packed
 from state.booking import RUNS, Booking, a_run, reading_books, set_aside
 from state.change import NOW, Change, exists, hmget, loosely, size, zscore
 from state.decisions import Retest, Retraction, Ruling
@@ -18,7 +19,6 @@ from state.experiments.writing import apply, are_as_read, grow, leave_noise, put
 from state.facts import RaceFacts, RetestFacts, RetractionFacts, Spread, Trend
 from state.ids import named_by
 from state.noise import code_of, noise_entry, noise_key, runs_at
-from state.patches import packed
 from state.reads import experiment_in
 from state.records import Experiment, Tag, flatten
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from state import reads
+from state.archive import packed
 from state.booking import PATCHES, SUMS, Booking, PatchEntry, due, reading_books, warn, write_books
 from state.change import NOW, Change, Word, clock, exists, hgetall, hmget, loosely
 from state.derived import Books, in_seconds, milliseconds
@@ -13,7 +14,6 @@ from state.experiments.ranking import REPORTED, Ranking
 from state.experiments.writing import relist, renew
 from state.ids import named_by
 from state.leases import renewal
-from state.patches import packed
 from state.policy import TickSource
 from state.reads import experiment_in, tag_in
 from state.records import Experiment, Footprint, Gpu, Tag

@@ -13,7 +13,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from state.redis_endpoint import lab_rules, setuser, worker_rules
+from state.redis_server import lab_rules, setuser, worker_rules
 from tests.commands import nightjar
 from tests.journeys.redis_servers import (
     CLIENTS,

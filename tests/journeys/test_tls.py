@@ -14,7 +14,7 @@ import redis
 from functions.kernel.process.readiness import until_ready
 from state.client import Lab
 from state.errors import Unavailable
-from state.redis_endpoint import lab_rules, setuser, worker_rules
+from state.redis_server import lab_rules, setuser, worker_rules
 from state.train_queue import TrainQueue, broker, plainly
 from tests.journeys.running import reserved_port, running_lab
 from tests.tls import TlsRedis, tls_redis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state.redis_endpoint import hashed, lab_rules, setuser, worker_rules
+from state.redis_server import hashed, lab_rules, setuser, worker_rules
 
 
 def scope(rules: list[str]) -> set[str]:

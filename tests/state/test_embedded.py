@@ -24,7 +24,7 @@ import redis
 
 from state.embedded import EmbeddedRedis, adopt, redis_url
 from state.errors import Conflict, Unavailable
-from state.redis_requirements import find_binary
+from state.redis_server import find_binary
 from state.settings import Settings
 
 pytestmark = pytest.mark.process

@@ -19,8 +19,7 @@ from functions.kernel.process.readiness import until_ready
 from state.client import Lab
 from state.embedded import EmbeddedRedis, broker_url, redis_url
 from state.errors import Unavailable
-from state.redis_endpoint import lab_rules, setuser
-from state.redis_requirements import check_door, look
+from state.redis_server import check_door, lab_rules, look, setuser
 from state.settings import Settings
 from triggers.http.hosts import free_port
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from state.redis_endpoint import says_anything
+from state.redis_server import says_anything
 
 
 @contextlib.contextmanager

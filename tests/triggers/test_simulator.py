@@ -13,10 +13,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from functions.swarm.rules.simulating import HELPS, Faults
-from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Plan, Swarm
 from triggers.simulator.wire import Book, Wire
-from triggers.simulator.worker import Worker
+from triggers.simulator.worker import Fortune, Worker
 
 Answer = tuple[int, Mapping[str, object]]
 OK: Answer = (200, {"ok": True})

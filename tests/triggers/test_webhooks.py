@@ -24,8 +24,8 @@ from standardwebhooks import Webhook as Reference
 from functions.kernel.process.lifecycle import Process
 from functions.people.views.messages import message_id, payload, sentence, signed
 from state.events import SENTENCES, UNREADABLE, Event
-from state.receivers import Receivers, is_public, seconds
 from state.settings import Settings
+from state.webhooks import Receivers, is_public, seconds
 from tests.labs import dump, events_of, open_tag, refused, told
 from triggers.events.serving import LONGEST_BACKOFF_S, MAX_DELIVERIES, serve_webhooks
 

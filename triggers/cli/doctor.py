@@ -35,8 +35,7 @@ from state.client_settings import user_file
 from state.embedded import broker_url, redis_url
 from state.errors import Conflict, Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.program import PROGRAM
-from state.redis_endpoint import lab_rules, setuser, worker_rules
-from state.redis_requirements import Finding, find_binary, look
+from state.redis_server import Finding, find_binary, lab_rules, look, setuser, worker_rules
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import EXISTING_FOLDER, json_option, with_all_settings

@@ -29,9 +29,9 @@ from triggers.cli.output import ERROR, OK, bar, note
 from triggers.cli.worker import checked_url
 from triggers.http.hosts import free_port
 from triggers.lab import LabParts, LocalLab
-from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Found, Plan, Swarm, watched
 from triggers.simulator.wire import Book, Refused, Wire
+from triggers.simulator.worker import Fortune
 
 ON_A_TERMINAL_S, IN_A_FILE_S = 0.25, 5.0
 """Seconds between two looks at it."""

@@ -22,10 +22,9 @@ from functions.people.views.messages import message_id, payload, signed
 from state.errors import NightjarError, Unavailable
 from state.events import Event
 from state.pool import Pool
-from state.receivers import Receivers
 from state.settings import Settings
 from state.stream import GroupGone, Subscription
-from state.webhooks import Webhook, Webhooks
+from state.webhooks import Receivers, Webhook, Webhooks
 from triggers.events.delivery import Binding, run_binding
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,6 @@ from state.pool import Pool
 from state.presence import Overviews, Presence, Tallies
 from state.private import KEY_ROLES, KeyRole, made_key
 from state.programs import Pipelines, Programs
-from state.receivers import Receivers
 from state.reports import Reports
 from state.schedules import Schedules
 from state.searches import Searches
@@ -47,7 +46,7 @@ from state.traces import Traces
 from state.train_queue import PiQueue, TrainQueue
 from state.trust import Certificates, Distillations, HiddenNumbers, Transfers
 from state.wakeups import Wakeups
-from state.webhooks import Webhooks
+from state.webhooks import Receivers, Webhooks
 
 
 @dataclass(frozen=True)

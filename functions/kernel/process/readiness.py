@@ -13,7 +13,7 @@ from state.archive import Archive, archive_of
 from state.client import Lab
 from state.embedded import redis_url
 from state.errors import Unavailable
-from state.redis_requirements import look, refuse
+from state.redis_server import look, refuse
 from state.settings import Settings
 
 log = logging.getLogger(__name__)
