@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,29 +43,16 @@ def certify_command(
     target = output or Path(f"certificate-{experiment}")
     folder.check_new(target)
     asked = {"experiment_id": experiment, "against": against, "min_gain": min_gain, "alpha": alpha}
-    one = http.ask("POST", "/api/trust/certify", asked)["certificate"]
-    try:
-        one = _certified(http, one)
-    except KeyboardInterrupt:
-        note(f"the lab goes on; {PROGRAM} certify {experiment}, with the same options, follows it")
-        return 130
+    begun = http.ask("POST", "/api/trust/certify", asked)["certificate"]
+    told, path = 0, path_of(experiment)
+    for one in followed(begun, lambda: http.ask("GET", path)["certificate"]):
+        for line in certificate_lines(one)[told:]:
+            click.echo(line)
+            told += 1
     said = folder.write(target, http.ask, experiment)
     click.echo(said if one["state"] == "certified" else f"{one['state']}: {one['reason']}")
     click.echo(f"{target}: python3 -I {target}/verify.py checks it")
     return OK if one["state"] == "certified" else DISCARD
-
-
-def _certified(http: LabHttp, one: dict[str, Any]) -> dict[str, Any]:
-    """The certificate once it is decided; prints each pair as it ends."""
-    told, path = 0, path_of(one["experiment_id"])
-
-    def tell(one: dict[str, Any]) -> None:
-        nonlocal told
-        for line in certificate_lines(one)[told:]:
-            click.echo(line)
-            told += 1
-
-    return followed(one, lambda: http.ask("GET", path)["certificate"], tell)
 
 
 def certificate_lines(one: dict[str, Any]) -> list[str]:
@@ -94,22 +81,22 @@ PATIENCE_S = 60.0
 """How long the lab may be down while we wait."""
 
 
-def followed(
-    one: dict[str, Any], ask: Callable[[], dict[str, Any]], tell: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
-    """This record once it is no longer running; tells it, and each answer of the lab until then."""
+def followed(one: dict[str, Any], ask: Callable[[], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """This record and each answer of the lab, the last once it is no longer running. After Ctrl-C the lab goes on."""
     heard_at = time.monotonic()
-    while True:
-        tell(one)
-        if one["state"] != "running":
-            return one
-        time.sleep(LOOK_S)
+    yield one
+    while one["state"] == "running":
         try:
+            time.sleep(LOOK_S)
             one = ask()
             heard_at = time.monotonic()
+        except KeyboardInterrupt:
+            note("the lab goes on; the same command follows it")
+            raise click.exceptions.Exit(130) from None
         except AWAY:
             if time.monotonic() - heard_at > PATIENCE_S:
                 raise
+        yield one
 
 
 UNDECIDED = ("untried", "trying")
@@ -135,29 +122,19 @@ def distil_command(http: LabHttp, tag: str | None, yes: bool, as_json: bool) -> 
     if one["state"] == "planned":
         click.echo(f"-> {PROGRAM} distil {name} --yes begins it")
         return OK
-    try:
-        one = _distilled(http, one)
-    except KeyboardInterrupt:
-        note(f"the lab goes on; {PROGRAM} distil {name} follows it")
-        return 130
+    told = dict[str, str]()
+    for one in followed(
+        found["distillation"], lambda: http.ask("POST", "/api/trust/distil", {"tag": name})["distillation"]
+    ):
+        for change in one["changes"]:
+            change_id, state = change["experiment_id"], change["state"]
+            if state not in UNDECIDED and told.get(change_id) != state:
+                told[change_id] = state
+                show(_change_line(change))
     show(_result_line(one))
     if one["state"] == "done":
         click.echo(f"-> {PROGRAM} take --distilled {name} makes branches of it")
     return OK if one["state"] == "done" else DISCARD
-
-
-def _distilled(http: LabHttp, one: dict[str, Any]) -> dict[str, Any]:
-    """The distillation once it is over; prints each change when it is decided."""
-    told, asked = dict[str, str](), {"tag": one["tag"]}
-
-    def tell(one: dict[str, Any]) -> None:
-        for change in one["changes"]:
-            name, state = change["experiment_id"], change["state"]
-            if state not in UNDECIDED and told.get(name) != state:
-                told[name] = state
-                show(_change_line(change))
-
-    return followed(one, lambda: http.ask("POST", "/api/trust/distil", asked)["distillation"], tell)
 
 
 def _budget_line(found: dict[str, Any]) -> str:
@@ -222,29 +199,18 @@ def transfer_command(
         options = f"--budget {budget}" + (f" --against {against}" if against else "")
         click.echo(f"-> {PROGRAM} transfer {experiment} {options} --yes begins it")
         return OK
-    try:
-        one = _transferred(http, one)
-    except KeyboardInterrupt:
-        note("the lab goes on; the same command follows it")
-        return 130
+    told = 1  # all lines but the conditions
+    for one in followed(found["transfer"], lambda: _transfer(http, experiment, found["transfer"]["into"])):
+        for line in one.get("lines", [])[told:]:
+            click.echo(line)
+            told += 1
     show(transfer_line(one))
     return OK if one["state"] == "transfers" else DISCARD
 
 
-def _transferred(http: LabHttp, one: dict[str, Any]) -> dict[str, Any]:
-    """The transfer once it is over; prints each pair as it ends."""
-    told = 1  # all lines but the conditions
-
-    def ask() -> dict[str, Any]:
-        its = http.ask("GET", path_of(one["experiment_id"]))["transfers"]
-        now = next(each for each in its if each["into"] == one["into"])
-        by = http.ask("GET", path_of(now["candidate"]))["certificate"] if now["candidate"] else None
-        return {**now, "lines": certificate_lines(by) if by else []}
-
-    def tell(now: dict[str, Any]) -> None:
-        nonlocal told
-        for line in now.get("lines", [])[told:]:
-            click.echo(line)
-            told += 1
-
-    return followed(one, ask, tell)
+def _transfer(http: LabHttp, experiment: str, into: str) -> dict[str, Any]:
+    """The transfer as it is now, with the lines of its pairs."""
+    its = http.ask("GET", path_of(experiment))["transfers"]
+    now = next(each for each in its if each["into"] == into)
+    by = http.ask("GET", path_of(now["candidate"]))["certificate"] if now["candidate"] else None
+    return {**now, "lines": certificate_lines(by) if by else []}
