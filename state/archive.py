@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from state.change import NOW, Change, get, size
-from state.digests import patch_id
 from state.errors import Damaged, Unavailable
+from state.ids import patch_id
 from state.private import sync_folder
 from state.reads import Store, members
 from state.records import OPEN, EndedRun, Status, UsedPatches

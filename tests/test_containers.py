@@ -24,7 +24,7 @@ from state.redis_server import find_binary, look, refuse
 from state.settings import Settings
 from tests.conftest import ROOT
 from triggers.cli.__main__ import COMMANDS
-from triggers.cli.token import command as token
+from triggers.cli.token import token_command as token
 from triggers.http.hosts import free_port
 from triggers.lab import KINDS
 from workers.supervisor import main as supervisor

@@ -14,9 +14,8 @@ from functions.branches.traces import Stores
 from functions.experiments.views.hints import obstacle
 from functions.kernel.contract import Call, Command, Every, Line, Response, function
 from functions.kernel.rules.access import check_own
-from state.digests import RequestKey
 from state.errors import Conflict
-from state.ids import AgentName, ExperimentId, SelectionId, TraceId
+from state.ids import AgentName, ExperimentId, RequestKey, SelectionId, TraceId
 from state.ids import Tag as TagName
 from state.records import Selection, SelectionKind, Tag, stamp, view_of
 from state.refusals import over

@@ -39,11 +39,10 @@ from functions.trust.rules.contention import with_contention
 from functions.trust.rules.hidden import check_hidden, codes_beside, look
 from state.change import Change
 from state.decisions import Ending
-from state.digests import digest_of
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.facts import Comparison, RunFacts
-from state.ids import ExperimentId
+from state.ids import ExperimentId, digest_of
 from state.records import OPEN, RETESTED, Score, TimeSpent
 from state.settings import Settings
 from state.trust import Certificates, HiddenNumbers

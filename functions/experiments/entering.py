@@ -28,10 +28,9 @@ from functions.runs.rules.time_limits import TIMEOUT, ends_after_s, longest_s
 from state.archive import packed
 from state.change import Change
 from state.decisions import RETEST_PRIORITY, Entered
-from state.digests import patch_id
 from state.errors import Invalid
 from state.experiments import Experiments
-from state.ids import AgentName, CommitHash, ExperimentId, GpuId, Id, SelectionId, Sha
+from state.ids import AgentName, CommitHash, ExperimentId, GpuId, Id, SelectionId, Sha, patch_id
 from state.ids import Tag as TagName
 from state.records import Experiment, Idea, Status, Tag, view_of
 from state.settings import Settings

@@ -31,8 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from functions.kernel.rules.access import Audience, Caller, CallerRole, allows
 from functions.kernel.rules.firings import CronTimes, Missed, Overlap, Schedule, SteadyTimes, Times
-from state.digests import RequestKey
-from state.ids import Id, Tag
+from state.ids import Id, RequestKey, Tag
 from state.settings import Settings
 from state.token_values import Proof
 

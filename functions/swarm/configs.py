@@ -43,11 +43,10 @@ from functions.swarm.rules.results import (
 from functions.swarm.views import HandedOut, handed_out_again_view, handed_out_view, not_of_a_swarm
 from state.change import Change
 from state.decisions import Ending, Entered, HandOut
-from state.digests import digest_of
 from state.errors import BudgetExhausted, Conflict, Forbidden, Invalid
 from state.experiments import Experiments
 from state.facts import RunFacts
-from state.ids import ExperimentId, Id
+from state.ids import ExperimentId, Id, digest_of
 from state.ids import Tag as TagName
 from state.policy import TickSource
 from state.records import SwarmWorker

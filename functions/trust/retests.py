@@ -43,11 +43,10 @@ from functions.trust.rules.ruling import Race, in_words, without_gain
 from state.change import Change
 from state.decisions import Ending, Growth, Retraction, Ruling
 from state.derived import change
-from state.digests import digest_of
 from state.errors import BudgetExhausted
 from state.experiments import Experiments, Window
 from state.facts import Comparison, RetestFacts, RunFacts
-from state.ids import ExperimentId, named_by
+from state.ids import ExperimentId, digest_of, named_by
 from state.ids import Tag as TagName
 from state.noise import code_of
 from state.records import OPEN, Experiment, Tag, Trace

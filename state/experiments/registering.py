@@ -14,7 +14,6 @@ from state.change import NOW, Asked, Change, Joined, Word, clock, exists, get, h
 from state.client import NOTHING
 from state.decisions import Entered, Entry, EntryFacts, Parent, Run
 from state.derived import in_seconds, milliseconds
-from state.digests import REQUEST_TTL_S, RequestKey
 from state.experiments.queueing import (
     BASELINE_FIELDS,
     GATE,
@@ -26,6 +25,7 @@ from state.experiments.queueing import (
     run_fields,
     waits_aside,
 )
+from state.ids import REQUEST_TTL_S, RequestKey
 from state.policy import Policy, read_policy
 from state.reads import fields_in
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace

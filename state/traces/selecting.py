@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 from state import reads
 from state.change import NOW, Asked, Change, clock, hmget, zscore
 from state.client import Lab
-from state.digests import REQUEST_TTL_S, RequestKey
 from state.experiments.registering import ENDLESS
 from state.facts import Spread
+from state.ids import REQUEST_TTL_S, RequestKey
 from state.policy import read_policy
 from state.reads import fields_of
 from state.records import Experiment, Selection, Trace, flatten

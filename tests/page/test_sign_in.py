@@ -17,7 +17,7 @@ from state.settings import Settings
 from tests.browser import Browser
 from tests.commands import nightjar
 from tests.journeys.running import RunningLab, running_lab
-from triggers.cli.open import page_to
+from triggers.cli.token import page_to
 from triggers.http.identity import COOKIE
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]

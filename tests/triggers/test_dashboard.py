@@ -11,7 +11,7 @@ from functions.kernel.process.lifecycle import Process
 from state.events import CATALOGUE
 from tests.conftest import http_client
 from tests.labs import dump, problem
-from triggers.dashboard.page import STATIC
+from triggers.http.routes import STATIC
 
 FILES = sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*.*") if path.name != "index.html")
 OURS = [name for name in FILES if not name.startswith("echarts/")]

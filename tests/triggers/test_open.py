@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from triggers.cli import open as opening
+from triggers.cli import token as opening
 
 Opening = Callable[[Path, str], list[str]]
 
@@ -26,7 +26,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opening:
         monkeypatch.setattr(opening, "has_browser", lambda: True)
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         monkeypatch.setenv("NIGHTJAR_URL", "http://127.0.0.1:3999")
-        opening.command.main(["--data", str(data)], standalone_mode=False)
+        opening.open_command.main(["--data", str(data)], standalone_mode=False)
         return words
 
     return run

@@ -6,11 +6,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from triggers.cli import best, dims, events, looking, texts
+from triggers.cli import dims, events, looking, texts
 from triggers.cli.options import tag_argument
 
 OF_ONE_TAG = [
-    *(best.command, dims.ls, events.command, texts.journal_command, looking.ls_command),
+    *(looking.best_command, dims.ls, events.command, texts.journal_command, looking.ls_command),
     *(texts.program_command, texts.report_command),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 from functions.formats.constants import read_constants
 from state.errors import Invalid
 from tests.conftest import ROOT
-from triggers.cli.best import set_constants
+from triggers.cli.looking import set_constants
 
 SCRIPT = b'LR = 3e-4  # found by hand\r\nDEPTH: int = 2**3\r\nOPTIMIZER = "sgd"\r\nprint("\xc3\xa9", LR)\r\n'
 

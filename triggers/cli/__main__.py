@@ -58,13 +58,14 @@ COMMANDS = {
 }
 
 MODULES = {
-    **dict.fromkeys(("pause", "unpause", "stop", "retest"), "steering"),
-    **dict.fromkeys(("ls", "show", "logs", "diff"), "looking"),
+    **dict.fromkeys(("setup", "pause", "unpause", "stop", "retest"), "steering"),
+    **dict.fromkeys(("ls", "show", "logs", "diff", "best"), "looking"),
     **dict.fromkeys(("certify", "distil", "transfer"), "trust"),
     **dict.fromkeys(("report", "journal", "program"), "texts"),
     **dict.fromkeys(("backup", "restore"), "backups"),
     **dict.fromkeys(("doctor", "config", "redis"), "doctor"),
     **dict.fromkeys(("worker", "join"), "worker"),
+    **dict.fromkeys(("token", "open"), "token"),
     "take": "repository",
 }
 """Modules that hold `<command>_command`. Any other command is `command` in the module of its name."""

@@ -1,14 +1,142 @@
-"""Commands that steer runs: `nightjar pause`, `unpause`, `stop` and `retest`."""
+"""Commands that open tags and steer their runs: `nightjar setup`, `pause`, `unpause`, `stop` and `retest`."""
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from state.errors import Conflict, Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import json_option, tag_argument, with_lab
-from triggers.cli.output import counted, print_json, show
+from triggers.cli.options import NameType, Number, json_option, tag_argument, with_lab
+from triggers.cli.output import ERROR, OK, counted, print_json, show
 from triggers.cli.runs import the_tag
+
+if TYPE_CHECKING:
+    from state.records import Direction
+
+
+def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """Parse `budgets.overrun=1.5` into a name and a value, as JSON if possible."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, such as keep_rule=strict")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+@click.command()
+@with_lab
+@tag_argument
+@click.option("--metric", help="its name, as train.py prints it  [default: val_bpb]")
+@click.option("direction", "--maximize", flag_value="maximize", help="a higher value is better")
+@click.option(
+    "direction",
+    "--minimize",
+    flag_value="minimize",
+    help="a lower value is better  [default: by a word of the metric's name]",
+)
+@click.option("--budget", type=Number(min=0), help="seconds of a run  [default: 300]")
+@click.option(
+    "--policy",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_policy,
+    help="another value of the policy, such as keep_rule=strict (repeatable)",
+)
+@click.option("--base", metavar="COMMIT", help="the base commit  [default: the workers' HEAD]")
+@click.option("--evaluator-command", help="measures the score after each training")
+@click.option("--hidden-split", is_flag=True, help="it measures a second number that agents never see, too")
+@click.option("--test-split", is_flag=True, help="and a third one, in certificates alone")
+@json_option
+def setup_command(
+    http: LabHttp,
+    tag: str | None,
+    metric: str | None,
+    direction: Direction | None,
+    budget: float | None,
+    policy: dict[str, Any],
+    base: str | None,
+    evaluator_command: str | None,
+    hidden_split: bool,
+    test_split: bool,
+    as_json: bool,
+) -> int:
+    """Open TAG, a line of research, and show what its runs are measured by.
+
+    A TAG that exists already stays as it is: what it has otherwise is said, with exit code 1.
+    `nightjar call experiment::setup` has further fields.
+    """
+    if tag is None:
+        raise click.UsageError("name the TAG to open, such as mar11")
+    NameType().convert(tag, None, click.get_current_context())
+    if direction is not None and metric is None:
+        raise click.UsageError(f"--{direction} goes with --metric NAME")
+    measured = {"name": metric, "direction": direction}
+    values = policy | ({} if budget is None else {"budgets.base_s": budget})
+    fields = {
+        "metric": {name: given for name, given in measured.items() if given is not None},
+        "policy": values,
+        "base_commit": base,
+        "evaluator_command": evaluator_command,
+        "hidden_split": hidden_split,
+        "test_split": test_split,
+    }
+    body = {"tag": tag} | {name: given for name, given in fields.items() if given}
+    if metric is not None and direction is None:
+        _check_direction(metric)
+    try:
+        answer = http.ask("POST", "/api/experiment/setup", body)
+    except Conflict as problem:
+        found = problem.fields.get("problem")
+        if not isinstance(found, dict) or "existing" not in found:
+            raise
+        answer = {"tag": found["existing"], "ignored": found["ignored"], "exists": True}
+    answer["policy"] = http.ask("POST", "/api/search/policy", {"tag": tag})["policy"]
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer)
+    return ERROR if answer.get("ignored") else OK
+
+
+def _check_direction(metric: str) -> None:
+    """Check that the metric's name says which way is better. Raises Invalid: it does not."""
+    from functions.experiments.rules.directions import direction_of  # imported late: few need it
+
+    try:
+        direction_of(metric)
+    except Invalid as problem:
+        raise Invalid(problem.detail, hint="say --maximize or --minimize") from problem
+
+
+def _show(answer: dict[str, Any]) -> None:
+    tag, ignored = answer["tag"], answer.get("ignored", {})
+    metric, better = tag["metric"], {"minimize": "lower", "maximize": "higher"}
+    count = counted(tag["total_experiments"], "experiment")
+    show(f"{tag['name']}: {f'exists already, with {count}' if 'exists' in answer else 'opened'}")
+    show(f"metric    {metric['name']}: a {better[metric['direction']]} value is better")
+    show(f"budget    {answer['policy']['budgets']['base_s']:g} s for each run")
+    show(f"base      {tag['base_commit'] or 'not known yet'}, branch {tag['branch']}")
+    for guard in answer.get("guards", ()):
+        show(f"guard     {guard}")
+    for name, pair in ignored.items():
+        show(f"ignored   {name} {pair['sent']!r}: it has {pair['has']!r}")
+    if answer.get("hint"):
+        show(f"missing   {answer['hint']}")
+    if any(name.startswith("policy.") for name in ignored):
+        click.echo(f"-> {PROGRAM} call search::set_policy --tag {tag['name']} changes its policy")
+    if any(not name.startswith("policy.") for name in ignored):
+        click.echo(f"-> go on with it, or open another tag: {PROGRAM} setup NAME")
+    if not ignored:
+        click.echo(f"-> {PROGRAM} agent --tag {tag['name']} -- COMMAND starts an agent on it")
 
 
 @click.command()

@@ -1,9 +1,15 @@
-"""`nightjar token` manages tokens: issue, enroll, list, rotate, revoke, whoami."""
+"""`nightjar token` manages tokens: issue, enroll, list, rotate, revoke, whoami.
+
+`nightjar open` prints a sign-in link, and opens it if there is a browser."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import html
+import os
 import sys
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +21,9 @@ from pydantic import ValidationError
 from functions.kernel.process.redaction import hide
 from functions.kernel.validation import invalid
 from functions.people.tokens import Issue
+from state.client_settings import ClientSettings
 from state.errors import NotFound
+from state.private import write_private
 from state.program import PROGRAM
 from state.records import ROLES
 from state.settings import Settings
@@ -27,9 +35,48 @@ from triggers.cli.options import (
     json_option,
     lab_option,
     with_all_settings,
+    with_settings,
 )
 from triggers.cli.output import counted, print_json, say
 from triggers.cli.tables import Column, print_table
+
+
+@click.command()
+@with_settings
+def open_command(settings: ClientSettings) -> None:
+    """Sign a browser in to the lab's page, as whoever the commands are: the link works once, for 10 minutes."""
+    link = sign_in_link(LabHttp(settings))
+    click.echo(link)
+    if sys.stdout.isatty() and has_browser():
+        with contextlib.suppress(OSError, webbrowser.Error):  # the link is printed
+            webbrowser.open(page_to(link, settings).as_uri())
+
+
+def sign_in_link(http: LabHttp) -> str:
+    """The page's URL with a new code in its fragment, which no server gets. Raises NightjarError: no code."""
+    code = http.ask("POST", "/api/token/sign-in", {})["code"]
+    return f"{http.url}/#sign-in={code}"
+
+
+def page_to(link: str, settings: ClientSettings) -> Path:
+    """A private file that redirects to the link: all users can read a browser's command line.
+
+    The file stays until the next call replaces it; its code works once, for 10 minutes.
+
+    Raises:
+        OSError: the data directory cannot be written.
+    """
+    page, to = settings.own_file("sign-in.html"), html.escape(link)
+    write_private(
+        page, f'<!doctype html><meta http-equiv="refresh" content="0;url={to}"><a href="{to}">Sign in</a>'
+    )
+    return page
+
+
+def has_browser() -> bool:
+    """Whether this machine has a screen. A browser in the terminal cannot show the page."""
+    return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+
 
 Shown = dict[str, Any]
 
@@ -56,7 +103,7 @@ direct_option = click.option(
 
 
 @click.group(subcommand_metavar="COMMAND [--OPTION]...")
-def command() -> None:
+def token_command() -> None:
     """Manage tokens, which decide who may call the lab.
 
     The first token is an operator's; from then on every call needs a token. A token is shown once, alone on
@@ -64,7 +111,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@token_command.command()
 @common
 @direct_option
 @click.argument("name")
@@ -107,7 +154,7 @@ def issue(
         say(f"{_described(token)}; it is shown only once. Its bearer sets NIGHTJAR_TOKEN to it")
 
 
-@command.command()
+@token_command.command()
 @data_option
 @lab_option
 @json_option
@@ -130,7 +177,7 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
     say(f"{_described(token)}; it is shown only once. Set NIGHTJAR_TOKEN to it")
 
 
-@command.command("list")
+@token_command.command("list")
 @common
 @direct_option
 def show_all(settings: Settings, as_json: bool, direct: bool) -> None:
@@ -156,7 +203,7 @@ def _row(token: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-@command.command()
+@token_command.command()
 @common
 @direct_option
 @click.argument("token", metavar="[ID|NAME]", required=False)
@@ -181,7 +228,7 @@ def rotate(settings: Settings, as_json: bool, direct: bool, token: str | None, o
     )
 
 
-@command.command()
+@token_command.command()
 @common
 @direct_option
 @click.argument("token", metavar="ID|NAME")
@@ -208,7 +255,7 @@ def revoke(settings: Settings, as_json: bool, direct: bool, descendants: bool, t
         say("no operator's token is left; the commands of this data directory go on by the operator's key")
 
 
-@command.command()
+@token_command.command()
 @common
 def whoami(settings: Settings, as_json: bool) -> None:
     """Show your name and role in the lab."""

@@ -32,11 +32,11 @@ from state.records import Experiment
 from state.settings import Settings
 from state.stream import Stream
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.open import sign_in_link
 from triggers.cli.options import EXISTING_FOLDER, all_settings_from, data_option, lab_option
 from triggers.cli.output import note, printable
 from triggers.cli.runs import outcome, signed, value
 from triggers.cli.tables import cut
+from triggers.cli.token import sign_in_link
 from triggers.http.hosts import free_port
 from triggers.lab import LabParts, LocalLab
 

@@ -1,10 +1,17 @@
-"""The web application: every function of the table behind its routes, and the routes that are no functions."""
+"""The web application: every function of the table behind its routes, and the routes that are no functions.
+
+The live page at `/` is a shell rendered here, with static modules. It reads everything else from the functions.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import cache
+from html import escape
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from starlette.applications import Starlette
@@ -12,13 +19,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Lifespan
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Lifespan, Scope
 
 from functions.kernel.contract import Function
 from functions.kernel.schemas import prepare
+from state.events import CATALOGUE
+from state.program import PROGRAM
 from state.settings import Settings
-from triggers.dashboard.page import dashboard
 from triggers.http.answering import JSON, endpoint
 from triggers.http.bodies import LoopTurns
 from triggers.http.exchange import Endpoint, Exchange
@@ -26,7 +35,7 @@ from triggers.http.front import Front
 from triggers.http.hosts import HostCheck
 from triggers.http.identity import SESSION
 from triggers.http.problems import problem_document
-from triggers.mcp.door import Mcp
+from triggers.mcp.tools import Mcp
 from triggers.metrics import metrics
 from triggers.openapi import AMONG_SCHEMAS, docs_page, openapi
 from triggers.sse.run_log import LOG, following
@@ -137,3 +146,50 @@ async def no_such_route(request: Request, problem: Exception) -> Response:
         hint=hints.get(status),
         headers=dict(getattr(problem, "headers", None) or {}),
     )
+
+
+STATIC = Path(__file__).parents[1] / "dashboard" / "static"
+POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "connect-src": "'self'",
+    "img-src": "'self' blob:",  # the plot is fetched, so that a refusal of it can be shown
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+    "require-trusted-types-for": "'script'",  # no text becomes markup, not even by a mistake of ours
+    "trusted-types": "default",  # lets the chart library empty an element, and nothing else (static/charts.js)
+}
+HEADERS = {
+    "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in POLICY.items()),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # ask again each time: an ETag makes that cheap, a restart never mixes versions
+}
+
+
+class PageFiles(StaticFiles):
+    """Static files with the page's headers; Starlette adds the ETag and answers 304."""
+
+    def file_response(
+        self,
+        full_path: str | os.PathLike[str],
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        response.headers.update(HEADERS)
+        return response
+
+
+def dashboard(settings: Settings) -> list[BaseRoute]:
+    shell = Template((STATIC / "index.html").read_text()).substitute(
+        lab=escape(settings.lab), program=escape(PROGRAM), types=escape(" ".join(sorted(CATALOGUE)))
+    )
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(shell, headers=HEADERS)
+
+    return [Route("/", page), Mount("/static", PageFiles(directory=STATIC))]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from state.digests import patch_id
-from state.ids import named_by
+from state.ids import named_by, patch_id
 from state.noise import unseeded
 from state.policy import Policy
 from state.records import NO_CHANGE, Experiment, Gpu, Idea, Strategy, Tag

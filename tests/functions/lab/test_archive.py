@@ -18,9 +18,9 @@ from functions.kernel.process.lifecycle import Process, opened
 from state.archive import Archive, PatchArchiving
 from state.backup import back_up, restore
 from state.client import Lab
-from state.digests import patch_id
 from state.errors import Unavailable
 from state.experiments import Experiments
+from state.ids import patch_id
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.journeys.running import reserved_port
