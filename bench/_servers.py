@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from functions.kernel.process.own_modules import started
+from functions.kernel.process.running import started
 from state.own_processes import tethered
 from state.settings import Settings
 from triggers.http.hosts import free_port

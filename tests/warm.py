@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from functions.kernel.process import forking
-from functions.kernel.process.own_modules import started
+from functions.kernel.process.running import started
 from state.own_processes import tell
 
 ROOT = Path(__file__).parents[1]

@@ -18,8 +18,7 @@ from starlette.responses import Response
 
 from functions.experiments.rules.gains import unbiased
 from functions.kernel.process.lifecycle import Process
-from functions.pool.rules.health import effective_status
-from functions.pool.views import pool_counts
+from functions.pool.rules.health import effective_status, pool_counts
 from state.author_budget import AuthorBudget
 from state.errors import Unavailable
 from state.experiments import Experiments

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from functions.experiments.rules.directions import direction_of
 from functions.experiments.rules.entering import admitted, run_of
 from functions.experiments.rules.opening import FIRST, baseline_of, first_policy, owes_baseline
 from functions.experiments.views.hints import tag_step
+from functions.formats.metrics_block import direction_of
 from functions.formats.train_command import words_of
 from functions.kernel.clone import lacks
 from functions.kernel.contract import Call, Command, Line, Request, Response, TagCommand, function

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from functions.experiments.rules.directions import is_known
-from functions.formats.metrics_block import LONGEST_LINE, MEASURES, named_number, newest_lines
+from functions.formats.metrics_block import LONGEST_LINE, MEASURES, is_known, named_number, newest_lines
 from functions.formats.said_number import NUMBER, Columns, Name, readable
 
 MOST_METRICS = 256

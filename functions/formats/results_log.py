@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
-from functions.experiments.rules.directions import is_known
 from functions.experiments.rules.verdict import LARGEST
+from functions.formats.metrics_block import is_known
 from state.errors import Invalid
 
 LogOutcome = Literal["keep", "discard", "crash", "none"]

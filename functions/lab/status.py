@@ -10,7 +10,7 @@ from typing import Any
 from functions.experiments.views.hints import ADD_WORKER, event_hints, standstill
 from functions.kernel.contract import Command, Every, Http, Request, Response, function
 from functions.kernel.table import table
-from functions.pool.views import pool_counts
+from functions.pool.rules.health import pool_counts
 from state.archive import PatchArchiving
 from state.presence import LiveProcess, Overview, Overviews
 from state.program import as_typed

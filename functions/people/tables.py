@@ -12,9 +12,9 @@ from functions.experiments.views.hints import Budget, budget_view, obstacle
 from functions.experiments.views.runs import claim_of, result_view, score_of
 from functions.formats.tsv import HEADER, HEADER_BY_DELTA, rows
 from functions.kernel.contract import Http, OfTag, Request, Response, function
-from functions.pool.views import pool_counts
+from functions.pool.rules.health import pool_counts
+from functions.search.rules.strategy import StrategyView, strategy_view
 from functions.search.rules.suggestions import short
-from functions.search.views import StrategyView, strategy_view
 from functions.trust.rules.guarding import in_words
 from functions.trust.rules.noise import false_share
 from state.experiments import PAGE_BYTES, Experiments, Window

@@ -11,9 +11,9 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from functions.kernel.contract import Call, Command, Http, On, Request, Response, function
 from functions.kernel.rules.access import check_own_gpu
+from functions.pool.rules.health import WorkerView, pool_counts, worker_view
 from functions.pool.rules.leases import Breaker, beat, is_probe
 from functions.pool.rules.lending import may_run
-from functions.pool.views import WorkerView, pool_counts, worker_view
 from functions.trust.rules.ruling import retest_of
 from state.change import Change
 from state.errors import BudgetExhausted, Conflict, Invalid

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.kernel.contract import Call, Every, Http, Request, Response, function
-from functions.pool.rules.health import complaint, is_stale, judge_sample
-from functions.pool.views import WorkerView, worker_view
+from functions.pool.rules.health import WorkerView, complaint, is_stale, judge_sample, worker_view
 from state.ids import GpuId
 from state.pool import HISTORY_EVERY_S, MEASURED, Pool
 from state.records import stamp

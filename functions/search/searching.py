@@ -24,7 +24,14 @@ from functions.kernel.contract import (
 )
 from functions.kernel.own import check_policy
 from functions.runs.rules.ticks import check_source
-from functions.search.rules.strategy import best_category, is_due, kept_category, next_strategy
+from functions.search.rules.strategy import (
+    StrategyView,
+    best_category,
+    is_due,
+    kept_category,
+    next_strategy,
+    strategy_view,
+)
 from functions.search.rules.suggestions import (
     Least,
     barren,
@@ -35,7 +42,6 @@ from functions.search.rules.suggestions import (
     uncombined_pair,
     underexplored,
 )
-from functions.search.views import StrategyView, strategy_view
 from functions.swarm.rules.results import check_comparison
 from functions.trust.rules.noise import near_scores
 from state.experiments import Experiments

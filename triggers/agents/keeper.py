@@ -21,7 +21,7 @@ from typing import Any
 from functions.formats.agent_output import LONGEST_LINE, Meter, Usage
 from functions.formats.metrics_block import without_controls
 from functions.formats.usage_limit import UsageLimit, usage_limit
-from functions.kernel.process.own_modules import started
+from functions.kernel.process.running import started
 from functions.people.rules.agents import (
     Patience,
     awaited,

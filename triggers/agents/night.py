@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from functions.formats.agent_output import Usage
-from functions.kernel.process.own_modules import launcher
 from functions.kernel.process.redaction import hide
+from functions.kernel.process.running import launcher
 from functions.people.rules.agents import Patience
 from state.errors import Conflict, Forbidden, Invalid, NightjarError, Unauthenticated
 from state.settings import Settings, own_environment

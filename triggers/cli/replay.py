@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from functions.experiments.rules.directions import direction_of
 from functions.experiments.rules.keeping import KEEP_RULES
 from functions.experiments.rules.replaying import (
     MANY,
@@ -29,6 +28,7 @@ from functions.experiments.rules.replaying import (
     replaying,
 )
 from functions.formats.digits import decimals, figure
+from functions.formats.metrics_block import direction_of
 from functions.formats.results_log import BITS_PER_BYTE, LogRow, Remark, read_log
 from functions.trust.rules.noise import rounded
 from state.errors import Invalid, NotFound, Unavailable

@@ -109,7 +109,7 @@ def setup_command(
 
 def _check_direction(metric: str) -> None:
     """Check that the metric's name says which way is better. Raises Invalid: it does not."""
-    from functions.experiments.rules.directions import direction_of  # imported late: few need it
+    from functions.formats.metrics_block import direction_of  # imported late: few need it
 
     try:
         direction_of(metric)

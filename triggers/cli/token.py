@@ -18,8 +18,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from functions.kernel.invoke import invalid
 from functions.kernel.process.redaction import hide
-from functions.kernel.validation import invalid
 from functions.people.tokens import Issue
 from state.client_settings import ClientSettings
 from state.errors import NotFound

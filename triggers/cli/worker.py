@@ -15,7 +15,6 @@ import click
 import platformdirs
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
-from functions.kernel.process.own_modules import started
 from functions.kernel.process.remote import (
     Joined,
     Remote,
@@ -25,6 +24,7 @@ from functions.kernel.process.remote import (
     place_to_join,
     remembered,
 )
+from functions.kernel.process.running import started
 from state.errors import Forbidden
 from state.ids import Id
 from state.settings import Settings, own_environment

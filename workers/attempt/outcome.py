@@ -18,7 +18,6 @@ from pathlib import Path
 
 from functions.formats.failure_kind import classify_failure
 from functions.formats.metrics_block import failure_tail, is_metric_name, newest_lines
-from functions.formats.path_strings import is_write, strings_of
 from functions.formats.printed_score import nearest
 from functions.kernel.process.run_files import (
     folder_of_data,
@@ -27,8 +26,10 @@ from functions.kernel.process.run_files import (
     if_read,
     inside,
     is_below,
+    is_write,
     left_behind,
     link_for,
+    strings_of,
     to_fetch,
     untracked,
 )

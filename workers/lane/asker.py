@@ -19,9 +19,8 @@ import httpx
 
 from functions.kernel.process.alive import beating
 from functions.kernel.process.logs import start_logging
-from functions.kernel.process.own_modules import started
 from functions.kernel.process.remote import remote_of
-from functions.kernel.process.running import ended, exit_with, stop_signals
+from functions.kernel.process.running import ended, exit_with, started, stop_signals
 from state.errors import NightjarError
 from state.settings import Settings
 from workers.lane.client import RemoteLab, calling, patiently

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from functions.kernel.process.logs import start_logging
 from functions.kernel.process.redaction import scrubbed
 from state.errors import NightjarError
+from state.program import IS_INSTALLED
 from state.settings import Settings
 
 GARBAGE = 20_000
@@ -74,3 +77,20 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=0.1)
+
+
+_CHECKOUT = Path(__file__).parents[3]
+
+
+def started(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command line that runs `module` as a process."""
+    through = ("-m", "nightjar") if IS_INSTALLED else ()
+    return (sys.executable, "-P", *through, "-m", module, *arguments)
+
+
+def launcher() -> str:
+    """Path of Nightjar's command, for other programs. In an installation it is usually beside the interpreter."""
+    if not IS_INSTALLED:
+        return str(_CHECKOUT / "nightjar")
+    beside = Path(sys.executable).with_name("nightjar")
+    return str(beside) if beside.is_file() else shutil.which("nightjar") or "nightjar"

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from pydantic import BaseModel
+
 from state.policy import WINDOW, Adapt
-from state.records import End, Mode, Strategy
+from state.records import End, Mode, Strategy, stamp, view_of
 
 # -- The kind of a try: which of the search's four modes it belongs to, by its category and what was kept before it.
 
@@ -204,3 +206,22 @@ def _too_few(finished: int) -> Strategy:
 def _strategy(mode: Mode, temperature: float, reason: str) -> Strategy:
     ratio = 0.8 if mode == "explore" else 0.3
     return Strategy(mode=mode, explore_ratio=ratio, temperature=temperature, reason=reason)
+
+
+class StrategyView(BaseModel):
+    """The mode of a search with its parameters and the reason for it."""
+
+    mode: str
+    explore_ratio: float
+    temperature: float
+    reason: str
+    updated_at: str
+    version: int
+    pinned_until: int | None
+    """Finished experiments up to which an operator's choice stands; null where none does."""
+
+
+def strategy_view(found: Strategy) -> StrategyView:
+    return view_of(
+        StrategyView, found, updated_at=stamp(found.updated_at), pinned_until=found.pinned_until or None
+    )

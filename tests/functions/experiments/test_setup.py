@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.experiments.rules.directions import KNOWN, direction_of
+from functions.formats.metrics_block import KNOWN, direction_of
 from state.errors import Invalid
 from tests.labs import open_tag, refused
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.imports import imported
+from functions.kernel.process.interpreter import imported
 
 
 def test_every_import_counts_by_its_first_name_wherever_it_stands() -> None:

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from functions.formats.constants import patch_constants, read_constants
-from functions.formats.imports import imported
 from functions.formats.parsing import decoded, parsed
+from functions.kernel.process.interpreter import imported
 from state.errors import Invalid
 
 LATER = {

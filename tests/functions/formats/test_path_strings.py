@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from functions.formats.path_strings import LONGEST_TEXT, is_write, strings_of, strings_read
+from functions.kernel.process.run_files import LONGEST_TEXT, is_write, strings_of, strings_read
 
 
 @pytest.mark.parametrize(

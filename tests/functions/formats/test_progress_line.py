@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.progress_line import LONGEST_LINE, ProgressLines, Tick
+from workers.attempt.output import LONGEST_LINE, ProgressLines, Tick
 
 FAMILIAR = (
     "\rstep {step:05d} ({percent:.1f}%) | loss: {loss:.6f} | lrm: 1.00 | dt: 300ms | tok/sec: 400,000"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from functions.formats.progress_line import Tick
-from workers.attempt.output import PrintedTicks, Silence
+from workers.attempt.output import PrintedTicks, Silence, Tick
 
 SELDOM, ALWAYS = 3600.0, 0.0
 

@@ -13,8 +13,9 @@ from functions.pool.rules.health import (
     is_memory_back,
     is_stale,
     judge_sample,
+    pool_counts,
+    worker_view,
 )
-from functions.pool.views import pool_counts, worker_view
 from state.records import Footprint, Gpu
 from tests.functions.sample import gpu
 
