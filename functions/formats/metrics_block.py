@@ -178,7 +178,7 @@ def _readable(raw: str) -> str:
     return without_controls(state[: 4 * LONGEST_LINE]).rstrip()[:LONGEST_LINE]
 
 
-KNOWN: Mapping[Direction, frozenset[str]] = {
+DIRECTION_WORDS: Mapping[Direction, frozenset[str]] = {
     "minimize": frozenset({"loss", "bpb", "perplexity", "error", "mse", "mae", "rmse", "wer", "fid"}),
     "maximize": frozenset(
         {"acc", "accuracy", "auc", "f1", "bleu", "rouge", "r2", "iou", "map", "reward", "score"}
@@ -189,11 +189,11 @@ KNOWN: Mapping[Direction, frozenset[str]] = {
 def direction_of(metric: str) -> Direction:
     """The direction that a metric's name implies. Raises Invalid: no word of it is known, or two disagree."""
     words = named_words(metric)
-    found: list[Direction] = [direction for direction, known in KNOWN.items() if words & known]
+    found: list[Direction] = [direction for direction, known in DIRECTION_WORDS.items() if words & known]
     if len(found) == 1:
         return found[0]
     why = (
-        f"its words {' and '.join(sorted(words & set().union(*KNOWN.values())))} disagree"
+        f"its words {' and '.join(sorted(words & set().union(*DIRECTION_WORDS.values())))} disagree"
         if found
         else "no word of its name is known"
     )
@@ -210,4 +210,4 @@ def named_words(metric: str) -> frozenset[str]:
 
 def is_known(metric: str) -> bool:
     """Whether a word of this name is that of a metric."""
-    return any(named_words(metric) & known for known in KNOWN.values())
+    return any(named_words(metric) & known for known in DIRECTION_WORDS.values())

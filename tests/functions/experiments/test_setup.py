@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.formats.metrics_block import KNOWN, direction_of
+from functions.formats.metrics_block import DIRECTION_WORDS, direction_of
 from state.errors import Invalid
 from tests.labs import open_tag, refused
 
@@ -47,7 +47,7 @@ async def test_a_metric_whose_direction_nobody_can_tell_is_refused(client: httpx
 def test_the_page_lists_the_words_that_tell_a_direction() -> None:
     page = (Path(__file__).parents[3] / "docs" / "your-problem.md").read_text()
 
-    for direction, words in KNOWN.items():
+    for direction, words in DIRECTION_WORDS.items():
         listed = next(line for line in page.splitlines() if line.endswith(f"| `{direction}` |"))
         assert set(listed.split("|")[1].strip().split(", ")) == words
 
