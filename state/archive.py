@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-import os
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from state.change import NOW, Change, get, size
 from state.errors import Damaged, Unavailable
 from state.ids import patch_id
-from state.private import sync_folder
+from state.private import private_file, sync_folder
 from state.reads import Store, members
 from state.records import OPEN, EndedRun, Status, UsedPatches
 
@@ -151,17 +150,9 @@ class FolderFiles:
         """The whole file or nothing, and on the disk."""
         path = self._folder / name
         path.parent.mkdir(exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with draft.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        for folder in (path.parent, self._folder):
-            sync_folder(folder)
+        with private_file(path, mode=0o666) as file:
+            file.write(content)
+        sync_folder(self._folder)
 
     def read(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()

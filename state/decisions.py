@@ -93,21 +93,27 @@ class Run:
     config_delta: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Entered:
-    """An experiment that is registered once its change is committed."""
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """An experiment that may wait, once its change is committed."""
 
-    tag: str
-    handed_out: Later
-    duplicate_of: str | None
-    parent_ids: Sequence[str]
     counts: Sequence[Later] = ()
     """Experiments in the wait queue up to it."""
 
     @property
     def position(self) -> int:
-        """In the wait queue, counted from 1."""
+        """In the wait queue, counted from 1; 0 where it does not wait."""
         return sum(count.value for count in self.counts)
+
+
+@dataclass(frozen=True)
+class Entered(Waiting):
+    """An experiment that is registered."""
+
+    tag: str
+    handed_out: Later
+    duplicate_of: str | None
+    parent_ids: Sequence[str]
 
     @property
     def number(self) -> int:
@@ -123,18 +129,11 @@ HeldLease = Literal["used", "returned"]
 
 
 @dataclass(frozen=True)
-class Queued:
-    """An experiment that is to be trained, once its change is committed."""
+class Queued(Waiting):
+    """An experiment that is to be trained."""
 
     status: Literal["queued", "leased"]
     attempt: int
-    counts: Sequence[Later] = ()
-    """Experiments in the wait queue up to it."""
-
-    @property
-    def position(self) -> int:
-        """In the wait queue, counted from 1; 0 where it does not wait."""
-        return sum(count.value for count in self.counts)
 
 
 RETEST_PRIORITY = 7

@@ -25,15 +25,15 @@ from state.ids import KEY_IDS, token_id_in
 
 
 @contextlib.contextmanager
-def private_file(path: Path, *, once: bool = False) -> Iterator[BinaryIO]:
-    """A file that appears when it is whole and on the disk. Only its owner may read it.
+def private_file(path: Path, *, once: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A file that appears when it is whole and on the disk. Only its owner may read it, unless `mode` lets others.
 
     With `once`, an existing file stays, also one that another process makes at the same time.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -235,13 +235,11 @@ class Tokens(Store):
 
     async def code(self, name: str) -> tuple[Token, Proof]:
         """The token of a code, which is used up. Raises Unauthenticated: it or its token is over, or unknown."""
-        stored = await self._lab.command("GETDEL", self._keys("codes", digest_of_secret(name)))
-        if stored is None:
-            raise Unauthenticated(
-                "the link is unknown, used or older than 10 minutes",
-                hint="./nightjar open, on the lab's machine, prints another one",
-            )
-        return await self._proven(Proof(**json.loads(stored)))
+        unknown = Unauthenticated(
+            "the link is unknown, used or older than 10 minutes",
+            hint="./nightjar open, on the lab's machine, prints another one",
+        )
+        return await self._used_up("codes", name, unknown)
 
     async def open_session(self, proof: Proof) -> BrowserSession:
         """A session of 12 hours for a browser that has shown a token, or a code; it may end the token's oldest."""
@@ -294,13 +292,11 @@ class Tokens(Store):
 
     async def ticket(self, name: str) -> tuple[Token, Proof]:
         """The token of a ticket, which is used up. Raises Unauthenticated: it, its token or session is over."""
-        stored = await self._lab.command("GETDEL", self._keys("tickets", digest_of_secret(name)))
-        if stored is None:
-            raise Unauthenticated(
-                "the ticket is unknown, used or older than 30 seconds",
-                hint="POST /api/event/ticket for another one",
-            )
-        token, proof = await self._proven(Proof(**json.loads(stored)))
+        unknown = Unauthenticated(
+            "the ticket is unknown, used or older than 30 seconds",
+            hint="POST /api/event/ticket for another one",
+        )
+        token, proof = await self._used_up("tickets", name, unknown)
         if not await self.holding([proof]):
             raise ended_session()
         return token, proof
@@ -387,6 +383,12 @@ class Tokens(Store):
         kept = json.dumps(asdict(proof))
         await self._lab.command("SET", self._keys(kind, digest_of_secret(name)), kept, "EX", lasts_s)
         return name
+
+    async def _used_up(self, kind: str, name: str, unknown: Unauthenticated) -> tuple[Token, Proof]:
+        stored = await self._lab.command("GETDEL", self._keys(kind, digest_of_secret(name)))
+        if stored is None:
+            raise unknown
+        return await self._proven(Proof(**json.loads(stored)))
 
     async def _proven(
         self, proof: Proof, otherwise: Callable[[], Unauthenticated] | None = None

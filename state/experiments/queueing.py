@@ -239,7 +239,8 @@ class Queueing(ExperimentReader):
             aside = is_paused if is_baseline else waits_aside(gate, name)
             room = self._room(tag, run.pinned_gpu, aside=aside)
             enter_queue(change, room, name, run.priority, in_round)
-            return Queued(status, attempt, self._position(change, tag, run, workers, in_round, aside=aside))
+            counts = self._position(change, tag, run, workers, in_round, aside=aside)
+            return Queued(status, attempt, counts=counts)
 
         return await self._lab.change(decide)
 

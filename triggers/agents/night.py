@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def night(
         tokens = [held.enter_context(agent_token(http, settings, tag, name)) for name in names]
         orders = AgentOrders(command, http.url, launcher(), _environment(), patience)
         agents = [
-            KeptAgent(place, orders, token, lambda path, body: _asked(http, path, body), say)
+            KeptAgent(place, orders, token, lambda path, body: http.ask("POST", f"/api/{path}", body), say)
             for place, token in zip(places, tokens, strict=True)
         ]
         say(f"{', '.join(names)} on {tag}; logs: {homes}/*/log (Ctrl-C ends them)")
@@ -101,17 +101,12 @@ def _base_of(http: LabHttp, tag: str, repo: Path) -> str:
     try:
         opened = http.ask("POST", "/api/experiment/setup", {"tag": tag, "base_commit": head})["tag"]
     except Conflict as exists:
-        opened = _problem(exists).get("existing")
+        problem = exists.fields.get("problem")
+        opened = problem.get("existing") if isinstance(problem, dict) else None
         if opened is None:
             raise
     base: str | None = opened["base_commit"]
     return base or head
-
-
-def _problem(refusal: NightjarError) -> Mapping[str, Any]:
-    """The document that the lab answered."""
-    found = (refusal.fields or {}).get("problem")
-    return found if isinstance(found, dict) else {}
 
 
 @contextmanager
@@ -156,11 +151,6 @@ def _issued(http: LabHttp, tag: str, name: str) -> dict[str, Any]:
     body = {"name": bearer, "role": "agent", "tags": [tag], "lasts_s": TOKEN_S}
     issued: dict[str, Any] = http.ask("POST", "/api/token/issue", body)
     return issued
-
-
-def _asked(http: LabHttp, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    answer: Mapping[str, Any] = http.ask("POST", f"/api/{path}", body)
-    return answer
 
 
 def _environment() -> dict[str, str]:
