@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,10 +26,10 @@ from state.errors import (
     NotFound,
     Unauthenticated,
 )
-from triggers.cli.lab_http import AWAY, LabHttp
+from triggers.cli.lab_http import LabHttp
 from triggers.cli.repository import Git, base_of, scripts_of
 from triggers.cli.runs import names_of_tags, path_of, the_tag
-from triggers.cli.wait import PATIENCE_S, RETRY_S, WAIT_S, Outcome, finished, progress
+from triggers.cli.wait import WAIT_S, Outcome, is_passing, patiently, waited
 
 BRANCH = "autoresearch/"
 """Prefix of an agent's branch; TAG-NAME follows."""
@@ -286,21 +285,18 @@ class OneIdea:
 
     def _finished(self, experiment: str) -> Outcome:
         told = False
-        with progress(experiment) as show:
-
-            def shown(outcome: Outcome) -> None:
-                nonlocal told
-                show(outcome)
+        try:
+            for outcome in waited(self._http, experiment):
                 queue = outcome["queue"]
-                if not told and (outcome["paused"] or (queue and not queue["workers"])):
+                if not (told or outcome["finished"]) and (
+                    outcome["paused"] or (queue and not queue["workers"])
+                ):
                     self._say(f"{experiment}: {outcome['next']}")
                     told = True
-
-            try:
-                return finished(self._http, experiment, None, shown)
-            except NotFound:  # another lab, or a new one in the place of the old
-                self._file.unlink()
-                raise
+        except NotFound:  # another lab, or a new one in the place of the old
+            self._file.unlink()
+            raise
+        return outcome
 
     def _decided(self, note: Note, outcome: Outcome) -> str:
         """Move the branch by the verdict; answers where it is now."""
@@ -361,15 +357,8 @@ class OneIdea:
     def _patiently(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a keyed request, repeated while the lab is busy or away."""
         sent = {name: value for name, value in body.items() if value is not None}
-        give_up = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                answer: dict[str, Any] = self._http.ask("POST", path, sent)
-                return answer
-            except NightjarError as problem:
-                if not is_passing(problem) or time.monotonic() > give_up:
-                    raise
-                time.sleep(min(problem.retry_after or RETRY_S, PATIENCE_S / 10))
+        answer: dict[str, Any] = patiently(lambda: self._http.ask("POST", path, sent))
+        return answer
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -392,8 +381,3 @@ class OneIdea:
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(asdict(note)))
         new.replace(self._file)
-
-
-def is_passing(problem: NightjarError) -> bool:
-    """Whether to repeat the request: it may have been done, or will be."""
-    return isinstance(problem, AWAY) or problem.retry_after is not None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from functions.formats.metrics_block import deciding_line, remedies_in
+from state.errors import NightjarError
 from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.options import Number, with_lab
 from triggers.cli.output import BY_STATUS, as_commands, bar, print_json, printable
@@ -27,6 +27,7 @@ PATIENCE_S = 60.0
 RETRY_S = 1.0
 
 Outcome = dict[str, Any]
+T = TypeVar("T")
 
 
 @click.command()
@@ -40,8 +41,7 @@ def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool
     Exit codes: 0 keep (a retest: measured), 3 discard (also retracted), 4 crash (also timeout and invalid), 5 still
     running after --timeout, 8 stopped, 9 lost.
     """
-    with progress(experiment) as show:
-        outcome = finished(http, experiment, timeout, show)
+    *_, outcome = waited(http, experiment, timeout)
     if as_json:
         print_json(outcome)
     else:
@@ -50,50 +50,62 @@ def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool
     return BY_STATUS[outcome["status"]]
 
 
-def finished(
-    http: LabHttp, experiment: str, timeout: float | None, show: Callable[[Outcome], None]
-) -> Outcome:
-    """The outcome once final, or after `timeout` seconds. Raises NightjarError: no lab for PATIENCE_S; NotFound."""
+def waited(http: LabHttp, experiment: str, timeout: float | None = None) -> Iterator[Outcome]:
+    """The outcome so far, until it is final or after `timeout` seconds; on a terminal with a progress bar.
+
+    Raises:
+        NightjarError: no lab for PATIENCE_S. NotFound: no such experiment.
+    """
     path = f"{path_of(experiment, 'wait')}?until=finished"
     wait_s = LOOK_S if sys.stderr.isatty() else WAIT_S
     now = heard_at = time.monotonic()
     end = now + timeout if timeout is not None else math.inf
-    # the first request does not wait, so that a missing lab or experiment is reported at once
-    outcome: Outcome = http.ask("GET", f"{path}&timeout=0")
-    while not outcome["finished"] and now < end:
-        show(outcome)
-        try:
-            outcome = http.ask("GET", f"{path}&timeout={min(wait_s, end - now):.3f}")
-            heard_at = time.monotonic()
-        except AWAY:
-            if now - heard_at > PATIENCE_S:
-                raise
-            time.sleep(min(RETRY_S, max(0.0, end - now)))
-        now = time.monotonic()
-    return outcome
-
-
-@contextlib.contextmanager
-def progress(experiment: str) -> Iterator[Callable[[Outcome], None]]:
-    """Show a progress bar on a terminal; yields the function that updates it."""
     with bar() as shown:
         task = shown.add_task(f"{experiment}: asking", total=None)
+        # the first request does not wait, so that a missing lab or experiment is reported at once
+        outcome: Outcome = http.ask("GET", f"{path}&timeout=0")
+        yield outcome
+        while not outcome["finished"] and now < end:
+            shown.update(task, **_progress(experiment, outcome))
+            try:
+                outcome = http.ask("GET", f"{path}&timeout={min(wait_s, end - now):.3f}")
+                heard_at = time.monotonic()
+                yield outcome
+            except AWAY:
+                if now - heard_at > PATIENCE_S:
+                    raise
+                time.sleep(min(RETRY_S, max(0.0, end - now)))
+            now = time.monotonic()
 
-        def show(outcome: Outcome) -> None:
-            done = outcome["progress"] if outcome["status"] == "running" else None
-            metric = (
-                f", {outcome['metric']:.6g}" if done is not None and outcome["metric"] is not None else ""
-            )
-            queue = outcome["queue"]
-            place = f", place {queue['position']}" if queue else ""
-            shown.update(
-                task,
-                description=f"{experiment}: {outcome['status']}{place}{metric}",
-                total=None if done is None else 1.0,
-                completed=done or 0.0,
-            )
 
-        yield show
+def _progress(experiment: str, outcome: Outcome) -> dict[str, Any]:
+    """What a progress bar shows of it."""
+    done = outcome["progress"] if outcome["status"] == "running" else None
+    metric = f", {outcome['metric']:.6g}" if done is not None and outcome["metric"] is not None else ""
+    queue = outcome["queue"]
+    place = f", place {queue['position']}" if queue else ""
+    return {
+        "description": f"{experiment}: {outcome['status']}{place}{metric}",
+        "total": None if done is None else 1.0,
+        "completed": done or 0.0,
+    }
+
+
+def patiently(step: Callable[[], T]) -> T:
+    """The answer to a request, repeated while the lab is busy or away, for a while: it may have been done."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return step()
+        except NightjarError as problem:
+            if not is_passing(problem) or time.monotonic() > give_up:
+                raise
+            time.sleep(min(problem.retry_after or RETRY_S, PATIENCE_S / 10))
+
+
+def is_passing(problem: NightjarError) -> bool:
+    """Whether to repeat the request: it may have been done, or will be."""
+    return isinstance(problem, AWAY) or problem.retry_after is not None
 
 
 def line(outcome: Outcome, shown: dict[str, Any], digits: int) -> str:

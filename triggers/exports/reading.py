@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +15,9 @@ from state.client_settings import ClientSettings
 from state.errors import NotFound
 from state.records import OPEN, Direction
 from state.records.experiments import ExperimentRecord
-from triggers.cli.lab_http import AWAY, LabHttp
+from triggers.cli.lab_http import LabHttp
 from triggers.cli.runs import pages_of, path_of, tags_of
-from triggers.cli.wait import PATIENCE_S, RETRY_S
+from triggers.cli.wait import patiently
 
 View = Mapping[str, Any]
 Fact = str | int | float | bool
@@ -177,7 +176,6 @@ AT_ONCE = 4
 class TagReader:
     def __init__(self, settings: ClientSettings, tag: str) -> None:
         self._settings = settings
-        self._http = LabHttp(settings)
         self._tag = tag
 
     def facts(self) -> TagFacts:
@@ -213,12 +211,5 @@ class TagReader:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to one request; tried again while the lab is away or busy, for a while."""
-        give_up = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return self._http.ask(method, path, body)
-            except AWAY as problem:
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(problem.retry_after or RETRY_S)
-                self._http = LabHttp(self._settings)  # after a restart it may have another port
+        # a client for each: after a restart the lab may have another port
+        return patiently(lambda: LabHttp(self._settings).ask(method, path, body))
