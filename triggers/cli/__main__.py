@@ -67,6 +67,7 @@ MODULES = {
     **dict.fromkeys(("worker", "join"), "worker"),
     **dict.fromkeys(("token", "open"), "token"),
     "take": "repository",
+    "try": "one_idea",
 }
 """Modules that hold `<command>_command`. Any other command is `command` in the module of its name."""
 

@@ -10,13 +10,18 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
+
+from functions.experiments.views.hints import HUNG
+from functions.formats.metrics_block import deciding_line, remedies_in
 from functions.formats.patches import LONGEST_PATCH, in_a_line
+from functions.kernel.contract import CATEGORIES
 from state.errors import (
     BudgetExhausted,
     Conflict,
@@ -27,34 +32,16 @@ from state.errors import (
     Unauthenticated,
 )
 from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import with_lab
+from triggers.cli.output import BY_STATUS, printable, say
 from triggers.cli.repository import Git, base_of, scripts_of
-from triggers.cli.runs import names_of_tags, path_of, the_tag
+from triggers.cli.runs import digits_of, gain_in_words, names_of_tags, outcome, path_of, the_tag
 from triggers.cli.wait import WAIT_S, Outcome, is_passing, patiently, waited
 
 BRANCH = "autoresearch/"
 """Prefix of an agent's branch; TAG-NAME follows."""
 REFS = "refs/nightjar/"
 NO_DATA = "list data and checkpoints in .gitignore"
-
-
-@dataclass(frozen=True)
-class TryRequest:
-    """An idea, as given on the command line."""
-
-    hypothesis: str
-    category: str
-    tag: str | None
-    agent: str | None
-
-
-@dataclass(frozen=True)
-class TryVerdict:
-    """The outcome of an experiment, and where its code and the branch are now."""
-
-    outcome: Outcome
-    place: str
-    unsent: str | None = None
-    """Message that the hypothesis of this call was not submitted."""
 
 
 @dataclass
@@ -79,15 +66,17 @@ class Note:
 
 
 class OneIdea:
-    """Tries one idea at a time in the clone around a folder. `say` prints progress."""
+    """Tries one idea at a time in the clone around a folder. `tag` and `agent` are as given, else found there."""
 
-    def __init__(self, http: LabHttp, here: Path, say: Callable[[str], None]) -> None:
-        self._http, self._say, self._git = http, say, Git(here)
+    def __init__(self, http: LabHttp, here: Path, tag: str | None, agent: str | None) -> None:
+        self._http, self._git = http, Git(here)
+        self._tag, self._agent = tag, agent
         self._top = Path(self._git("rev-parse", "--show-toplevel").rstrip("\n"))
         self._file = self._git.folder / "nightjar-try.json"
 
-    def tried(self, asked: TryRequest) -> TryVerdict:
-        """The verdict on the change in the clone, or on an earlier unfinished one.
+    def tried(self, hypothesis: str, category: str) -> tuple[Outcome, str, str | None]:
+        """The verdict on the change in the clone, or on an earlier unfinished one; where the branch is now; and, if
+        this hypothesis was not submitted, a message of that.
 
         Raises:
             NightjarError: the change cannot be submitted, and nothing has moved; or no lab answers.
@@ -96,26 +85,24 @@ class OneIdea:
             note = self._noted()
             is_resumed = note is not None and bool(note.body) and not note.is_over
             if note is None or not is_resumed:
-                note = self._prepared(asked, note)
+                note = self._prepared(hypothesis, category, note)
             self._submit(note, is_resumed=is_resumed)
             self._adopt(note)
             outcome = self._finished(str(note.experiment_id))
             place = self._decided(note, outcome)
             note.is_over = True
             self._write(note)
-            is_other = note.body["hypothesis"] != asked.hypothesis
-            unsent = (
-                f"{asked.hypothesis[:60]!r} was not submitted: {note.experiment_id} came first; try again"
-            )
-            return TryVerdict(outcome, place, unsent if is_other else None)
+            is_other = note.body["hypothesis"] != hypothesis
+            unsent = f"{hypothesis[:60]!r} was not submitted: {note.experiment_id} came first; try again"
+            return outcome, place, unsent if is_other else None
 
     # -- what is submitted
 
-    def _prepared(self, asked: TryRequest, last: Note | None) -> Note:
+    def _prepared(self, hypothesis: str, category: str, last: Note | None) -> Note:
         """The note of a new idea, or `last` if nothing has changed. Raises NightjarError: none can be submitted."""
         git = self._git
         git.check_settled()
-        tag, agent = self._who(asked)
+        tag, agent = self._who()
         brief = self._http.ask("POST", "/api/report/brief", {"tag": tag, "agent": agent})
         base = self._base(tag)
         head = str(git.commit("HEAD"))
@@ -123,7 +110,7 @@ class OneIdea:
         if large := [name for name in new if os.lstat(self._top / name).st_size > LONGEST_PATCH]:
             raise Invalid(f"the new file {large[0]!r} has over {LONGEST_PATCH >> 20} MiB", hint=NO_DATA)
         tree = git.files()
-        own = head if tree == git.tree(head) else git.committed(tree, head, asked.hypothesis)
+        own = head if tree == git.tree(head) else git.committed(tree, head, hypothesis)
         if moved := git.submodules_moved(head, own):
             raise Invalid(
                 f"the submodule {moved[0]} is at another commit than your branch has",
@@ -132,7 +119,7 @@ class OneIdea:
         built_on, parent = self._built_on(own, tag, base, brief["best"])
         is_changed = tree != git.tree(built_on)
         decided = last if last and last.is_over and last.is_changed else None
-        if not is_changed and decided and decided.body["hypothesis"] == asked.hypothesis:
+        if not is_changed and decided and decided.body["hypothesis"] == hypothesis:
             return decided
         if not is_changed and not brief["should_abort"]:
             raise Invalid(
@@ -151,8 +138,8 @@ class OneIdea:
         note.body = {
             "tag": tag,
             "agent": agent,
-            "hypothesis": asked.hypothesis,
-            "category": asked.category,
+            "hypothesis": hypothesis,
+            "category": category,
             "commit_sha": commit,
             "diff": self._patch(base, commit),
             "diff_summary": change,
@@ -161,19 +148,19 @@ class OneIdea:
             **made_from,
         }
         if new:
-            self._say(f"new files go along: {', '.join(new)}"[:200])
+            say(f"new files go along: {', '.join(new)}"[:200])
         self._write(note)
         return note
 
-    def _who(self, asked: TryRequest) -> tuple[str, str | None]:
+    def _who(self) -> tuple[str, str | None]:
         """The tag and the agent's name: as given, else from the branch, else the lab's only tag."""
         branch = self._git("rev-parse", "--abbrev-ref", "HEAD").strip()
         name = branch.removeprefix(BRANCH) if branch.startswith(BRANCH) else ""
-        tag = asked.tag
+        tag = self._tag
         if tag is None:
             fitting = [known for known in names_of_tags(self._http) if name.startswith(f"{known}-")]
             tag = max(fitting, key=len) if fitting else the_tag(self._http, None)
-        return tag, asked.agent or (name.removeprefix(f"{tag}-") if name.startswith(f"{tag}-") else None)
+        return tag, self._agent or (name.removeprefix(f"{tag}-") if name.startswith(f"{tag}-") else None)
 
     def _base(self, tag: str) -> str:
         """The tag's base commit in this clone. Raises NotFound: the tag has none, or this clone lacks it."""
@@ -220,7 +207,7 @@ class OneIdea:
             if found["reason"] == "budget":
                 raise BudgetExhausted(found["hint"])
             if found["hint"] != told:
-                self._say(told := found["hint"])
+                say(told := found["hint"])
         selection = found["selection_id"]
         base = self._here(tag, found["base_commit_sha"], found["base_experiment_id"])
         if base is None:
@@ -291,7 +278,7 @@ class OneIdea:
                 if not (told or outcome["finished"]) and (
                     outcome["paused"] or (queue and not queue["workers"])
                 ):
-                    self._say(f"{experiment}: {outcome['next']}")
+                    say(f"{experiment}: {outcome['next']}")
                     told = True
         except NotFound:  # another lab, or a new one in the place of the old
             self._file.unlink()
@@ -367,7 +354,7 @@ class OneIdea:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._say("another idea is tried in this clone: waiting for that")
+                say("another idea is tried in this clone: waiting for that")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -381,3 +368,61 @@ class OneIdea:
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(asdict(note)))
         new.replace(self._file)
+
+
+LONGEST = 300
+"""Characters of a reason or an error that are printed."""
+
+
+@click.command()
+@with_lab
+@click.argument("hypothesis")
+@click.option(
+    "--category", type=click.Choice(CATEGORIES), default="other", show_default=True, help="the kind of change"
+)
+@click.option(
+    "--tag",
+    envvar="NIGHTJAR_TAG",
+    help="the line of research [NIGHTJAR_TAG, else that of the branch autoresearch/TAG-NAME]",
+)
+def try_command(http: LabHttp, hypothesis: str, category: str, tag: str | None) -> int:
+    """Have the change in this clone trained, committed or not; wait for the verdict, and act on it.
+
+    HYPOTHESIS is what you expect of the change, and why. A keep stays on your branch. Otherwise the branch goes back
+    to the lab's base, and the last line says how to get the change back. After Ctrl-C the same command goes on
+    waiting. Exit codes are those of `wait`.
+    """
+    idea = OneIdea(http, Path.cwd(), tag, os.environ.get("NIGHTJAR_NAME"))
+    try:
+        found, place, unsent = idea.tried(hypothesis, category)
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on")
+        raise
+    for line in (*_verdict(http, found, place), *([unsent] if unsent else [])):
+        click.echo(printable(line))
+    return BY_STATUS[found["status"]]
+
+
+def _verdict(http: LabHttp, found: Outcome, place: str) -> Iterator[str]:
+    """The verdict in six lines at most."""
+    shown = http.ask("GET", path_of(found["experiment_id"]))
+    run = shown["experiment"]
+    digits = digits_of(http, run["tag"])
+    facts = [f"{found['experiment_id']}: {outcome(run)}{', near miss' if found['near_miss'] else ''}"]
+    if found["val_bpb"] is not None:
+        facts.append(f"{found['val_bpb']:.{digits}f}")
+    if better := gain_in_words(run, shown["gain"], digits):
+        facts.append(better)
+    yield "  ".join(facts)
+    if found["error"]:
+        yield deciding_line(found["error"], found["error_kind"] or found["status"])[:LONGEST]
+        yield from (f"-> {remedy}"[:LONGEST] for remedy in remedies_in(found["error"])[:1])
+    elif found["reason"]:
+        yield found["reason"][:LONGEST]
+    if found["hung"]:
+        yield HUNG
+    if found["trust"] == "provisional":
+        yield "It runs once more on another seed, and may be demoted."
+    yield place
+    if found["should_abort"]:
+        yield found["next"]
