@@ -112,7 +112,7 @@ def say(line: str) -> None:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-# triggers.cli.join reads the next four before this process starts; they are here for --help
+# triggers.cli.worker reads the next four before this process starts; they are here for --help
 @click.option("--url", expose_value=False, help="the swarm's URL")
 @click.option(
     "--enroll-token",
