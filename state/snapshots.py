@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from state.change import Change, loosely
 from state.client import Lab
@@ -15,6 +16,8 @@ from state.policy import BUCKETS
 from state.records import OPEN, STATUSES, Experiment, ForestRecords, SwarmWorker, Trace
 from state.tokens import Tokens
 from state.traces import Traces
+
+T = TypeVar("T")
 
 PAGE = 1000
 
@@ -41,8 +44,7 @@ class Snapshots:
 
     async def retests(self, experiments: Sequence[Experiment]) -> list[Experiment]:
         found: list[Experiment] = []
-        for begin in range(0, len(experiments), PAGE):
-            page = [e for e in experiments[begin : begin + PAGE] if e.retests]
+        for page in _pages([e for e in experiments if e.retests]):
             found += [r for its in await self._experiments.retests(page) for r in its]
         return found
 
@@ -51,8 +53,7 @@ class Snapshots:
         lost: dict[str, str] = {}
         keys = self._lab.keys
         named = [(e.experiment_id, e.diff_id) for e in experiments if e.diff_id]
-        for begin in range(0, len(named), PAGE):
-            page = named[begin : begin + PAGE]
+        for page in _pages(named):
             here = await self._lab.pipeline([("EXISTS", keys("diffs", digest)) for _, digest in page])
             gone = [found for found, is_here in zip(page, here, strict=True) if not is_here]
             there = await self._lab.pipeline([("ZSCORE", keys("archived"), digest) for _, digest in gone])
@@ -75,8 +76,7 @@ class Snapshots:
         named = [f"{name}:{tag}" for name in ("keeps", "beaten", "near_misses", "finished", "retests")]
         named += [f"status:{tag}:{status}" for status in STATUSES] + [f"worker_runs:{w}" for w in workers]
         sets = sorted({*named, *(key for key, _ in also.scores)})
-        for begin in range(0, len(sets), PAGE):
-            page = sets[begin : begin + PAGE]
+        for page in _pages(sets):
             rows = await self._lab.pipeline([("ZRANGE", keys(key), 0, -1, "WITHSCORES") for key in page])
             for key, row in zip(page, rows, strict=True):
                 found.scores |= {(key, m): float(score) for m, score in zip(row[::2], row[1::2], strict=True)}
@@ -90,9 +90,8 @@ class Snapshots:
 
     async def hashes(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Hashes by their keys without the lab."""
-        found, wanted = dict[str, dict[str, str]](), sorted({*names})
-        for begin in range(0, len(wanted), PAGE):
-            page = wanted[begin : begin + PAGE]
+        found = dict[str, dict[str, str]]()
+        for page in _pages(sorted({*names})):
             stored = await self._lab.hashes([self._lab.keys(name) for name in page])
             found |= dict(zip(page, stored, strict=True))
         return found
@@ -118,12 +117,8 @@ class Snapshots:
 
     async def swarm_workers(self, tag: str) -> list[SwarmWorker]:
         names = await self._scores(self._lab.keys("swarm_members", tag))
-        found: list[SwarmWorker] = []
-        for begin in range(0, len(names), PAGE):
-            page = [*names][begin : begin + PAGE]
-            stored = await self._lab.hashes([self._lab.keys("swarm_workers", name) for name in page])
-            found += [SwarmWorker.parse(fields) for fields in stored if fields]
-        return found
+        stored = await self.hashes(f"swarm_workers:{name}" for name in names)
+        return [SwarmWorker.parse(fields) for fields in stored.values() if fields]
 
     async def leaders(self, tag: str) -> dict[str, float]:
         return await self._scores(self._lab.keys("leaders", tag))
@@ -180,8 +175,7 @@ class Snapshots:
     async def books(self, experiments: Sequence[Experiment]) -> Books:
         """Sum of what these experiments have spent and reserved."""
         total = Books()
-        for begin in range(0, len(experiments), PAGE):
-            page = experiments[begin : begin + PAGE]
+        for page in _pages(experiments):
             attempts = await self._experiments.attempts_of([e.experiment_id for e in page])
             total = sum((books_of(e, its) for e, its in zip(page, attempts, strict=True)), total)
         return total
@@ -224,3 +218,8 @@ class Snapshots:
             change.emit("lab.audit_failed", None, "lab", told)
 
         await self._lab.change(decide)
+
+
+def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items, at most PAGE at a time."""
+    return (items[begin : begin + PAGE] for begin in range(0, len(items), PAGE))
