@@ -271,7 +271,7 @@ class OneIdea:
         self._write(note)
 
     def _finished(self, experiment: str) -> Outcome:
-        told = False
+        told, outcome = False, Outcome()
         try:
             for outcome in waited(self._http, experiment):
                 queue = outcome["queue"]

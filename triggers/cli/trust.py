@@ -43,7 +43,7 @@ def certify_command(
     target = output or Path(f"certificate-{experiment}")
     folder.check_new(target)
     asked = {"experiment_id": experiment, "against": against, "min_gain": min_gain, "alpha": alpha}
-    begun = http.ask("POST", "/api/trust/certify", asked)["certificate"]
+    begun = one = http.ask("POST", "/api/trust/certify", asked)["certificate"]
     told, path = 0, path_of(experiment)
     for one in followed(begun, lambda: http.ask("GET", path)["certificate"]):
         for line in certificate_lines(one)[told:]:
