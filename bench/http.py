@@ -117,10 +117,10 @@ CALLS: dict[str, TargetedCall] = {
     "experiment::register": TargetedCall(Agents.register, 0.46, P99),
     "experiment::complete": TargetedCall(Agents.complete, 0.36, P99),
     "experiment::best": TargetedCall(same("/api/experiment/best", tag="plain"), 0.62, P99),
-    "report::brief": TargetedCall(same("/api/report/brief", tag="plain"), 0.15),
-    "search::suggest_direction": TargetedCall(same("/api/search/suggest", tag="plain"), 0.15),
+    "report::brief": TargetedCall(same("/api/report/brief", tag="plain"), 0.20),
+    "search::suggest_direction": TargetedCall(same("/api/search/suggest", tag="plain"), 0.20),
     "experiment::history": TargetedCall(same("/api/experiment/history", tag="plain", limit=50), 0.12),
-    "experiment::submit": TargetedCall(Agents.submit, 0.34),
+    "experiment::submit": TargetedCall(Agents.submit, 0.40),
 }
 """In the order of calls: experiments are registered before they are completed."""
 
