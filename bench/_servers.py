@@ -17,8 +17,8 @@ import psutil
 from functions.kernel.process.running import started
 from state.own_processes import tethered
 from state.settings import Settings
-from triggers.http.hosts import free_port
 from triggers.lab import LabParts
+from triggers.ports import free_port
 
 PATIENCE_S = 60.0
 

@@ -27,7 +27,7 @@ from rich.table import Table
 from bench._report import Bench
 from state.settings import Settings
 from triggers.cli.demo import EVALUATOR, ROOT, make_project
-from triggers.http.hosts import free_port
+from triggers.ports import free_port
 
 TAG = "night"
 LOOK_S = 5.0

@@ -25,8 +25,8 @@ from bench._report import Bench, private_redis
 from bench._servers import MeasuredProcess, serving_port
 from bench.http import CALLS, Agents
 from state.settings import Settings
-from triggers.http.hosts import free_port
 from triggers.lab import LabParts
+from triggers.ports import free_port
 
 COUNTS = (1, 2, 4)
 NAMES = ("experiment::register", "experiment::complete", "experiment::best")

@@ -29,8 +29,8 @@ from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.private import read_key
 from state.settings import Settings
-from triggers.http.hosts import free_port
 from triggers.http.routes import make_app
+from triggers.ports import free_port
 from triggers.sse.stream import broadcasting
 from triggers.web import WebServer, server_config
 

@@ -25,8 +25,8 @@ from state.settings import Settings
 from tests.conftest import ROOT
 from triggers.cli.__main__ import COMMANDS
 from triggers.cli.token import token_command as token
-from triggers.http.hosts import free_port
 from triggers.lab import KINDS
+from triggers.ports import free_port
 from workers.supervisor import main as supervisor
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())

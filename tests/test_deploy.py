@@ -15,8 +15,8 @@ from state.settings import Settings
 from tests.conftest import ROOT
 from triggers.cli.__main__ import COMMANDS
 from triggers.cli.up import command as up
-from triggers.http.hosts import free_port
 from triggers.lab import KINDS
+from triggers.ports import free_port
 from triggers.sse.stream import HEARTBEAT_S
 from workers.supervisor import main as supervisor
 

@@ -27,7 +27,7 @@ from state.program import VERSION
 from tests.conftest import ROOT
 from tests.journeys.running import LOOK_S
 from triggers.cli.__main__ import COMMANDS
-from triggers.http.hosts import free_port
+from triggers.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 

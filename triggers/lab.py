@@ -29,16 +29,18 @@ from functions.kernel.process.supervision import (
 )
 from functions.kernel.table import table
 from functions.swarm.profiles import swarm_dimensions
+from state.child_heartbeat import LOOKS
 from state.client_settings import host_name
 from state.embedded import EmbeddedRedis, broker_url, make_data_dir
 from state.errors import Unavailable
-from state.presence import LOOKS, LiveProcess, Presence
+from state.presence import LiveProcess, Presence
 from state.programs import charter_file, read_charter
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
 from triggers import clock, web
 from triggers.events import serving
-from triggers.http.hosts import check_bind, check_port, local_url
+from triggers.http.hosts import check_bind
+from triggers.ports import check_port, local_url
 
 KINDS: Mapping[str, Callable[..., int]] = {"web": web.main, "events": serving.main, "clock": clock.main}
 """The processes of every lab, with their main functions."""
@@ -166,7 +168,7 @@ class OwnRedis:
             await asyncio.sleep(BACKOFF.delay(refusals) if refusals else REDIS_LOOK_S)
 
     async def _end_silent(self, redis: EmbeddedRedis) -> None:
-        """Kill a Redis that does not answer for `silent_s`, counted in checks as in state.presence."""
+        """Kill a Redis that does not answer for `silent_s`, counted in checks as in state.child_heartbeat."""
         every_s = self._silent_s / LOOKS
         server, left = redis.pid, LOOKS
         while True:

@@ -29,8 +29,9 @@ from functions.swarm.profiles import swarm_dimensions
 from state.client_settings import host_name
 from state.settings import Settings, set_in_vain
 from triggers.http.connection import LimitedConnection
-from triggers.http.hosts import check_bind, local_url, shared_socket
+from triggers.http.hosts import check_bind
 from triggers.http.routes import make_app
+from triggers.ports import local_url, shared_socket
 from triggers.sse.stream import broadcasting
 
 log = logging.getLogger(__name__)

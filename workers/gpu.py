@@ -24,9 +24,9 @@ from functions.kernel.process.logs import start_logging
 from functions.kernel.process.redaction import hide
 from functions.kernel.process.running import exit_with
 from functions.kernel.table import chosen
+from state.child_heartbeat import ChildHeartbeat
 from state.embedded import broker_url
 from state.errors import NightjarError
-from state.presence import ChildHeartbeat
 from state.rq_jobs import CheckedQueue, TrainJob, gpu_queue
 from state.settings import Settings
 from state.train_queue import broker, plainly

@@ -11,15 +11,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import is_dataclass, replace
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from functions.kernel.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane, Nothing, Request
+from functions.kernel.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane, Nothing
 from functions.kernel.process.logs import bound
 from functions.kernel.process.meters import CallCount, Meters
 from functions.kernel.process.tracing import Tracing
 from functions.kernel.rules.access import Caller, check_tags
 from functions.kernel.table import OWN
-from state.errors import Forbidden, Invalid, NightjarError, NotFound, TooManyRequests, by_problem
+from functions.kernel.validation import validated
+from state.errors import Forbidden, NightjarError, NotFound, TooManyRequests
 from state.own import Own
 
 log = logging.getLogger(__name__)
@@ -200,43 +201,3 @@ class _Provided:
             have = "nobody provides" if not found else "several provide"
             raise BadTable(f"{who}: {kind.__name__}, which {have} here")
         return found[0]
-
-
-NAMED = 3
-"""Fields that the detail of a refusal names; `errors` has more."""
-
-
-def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, object]) -> Request:
-    """`request` as the function's own model. Raises Invalid: with one entry per field under `errors`."""
-    model: type[Request] = declared.request
-    if isinstance(request, model):
-        return request
-    try:
-        return model.model_validate(request)
-    except ValidationError as problem:
-        raise invalid(problem) from problem
-
-
-def invalid(problem: ValidationError) -> Invalid:
-    """pydantic's findings as our own error, without the values (they may be megabytes, or secret)."""
-    errors = [
-        {
-            "field": ".".join(str(part) for part in e["loc"])[:200] or "body",
-            "problem": e["msg"].removeprefix("Value error, "),
-        }
-        for e in problem.errors(include_url=False, include_context=False, include_input=False)
-    ]
-    return _invalid(errors)
-
-
-def invalid_fields(problems: Mapping[str, str]) -> Invalid:
-    return _invalid([{"field": field, "problem": problem} for field, problem in problems.items()])
-
-
-def _invalid(errors: list[dict[str, str]]) -> Invalid:
-    more = f" (and {len(errors) - NAMED} more)" if len(errors) > NAMED else ""
-    return Invalid(
-        by_problem(errors[:NAMED]) + more,
-        hint="correct the fields under `errors`; POST /api/function/list shows every request's schema",
-        fields={"errors": errors[:50]},
-    )

@@ -21,7 +21,7 @@ from state.embedded import EmbeddedRedis, broker_url, redis_url
 from state.errors import Unavailable
 from state.redis_server import check_door, lab_rules, look, setuser
 from state.settings import Settings
-from triggers.http.hosts import free_port
+from triggers.ports import free_port
 
 FIT = {"version": "7.0.0", "aof": True, "appendfsync": "everysec", "maxmemory_policy": "noeviction"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from state.settings import Settings
 from triggers.cli import demo
-from triggers.http.hosts import free_port
+from triggers.ports import free_port
 
 
 @pytest.mark.parametrize("is_option", [True, False], ids=["by --port", "by NIGHTJAR_PORT"])

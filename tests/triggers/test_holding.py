@@ -41,8 +41,8 @@ from tests.conftest import http_client
 from tests.crowd import LONGEST, TAG, crowd
 from tests.labs import add_gpu, asked, idea, open_tag, registered, told
 from tests.triggers.test_matrix import sample
-from triggers.http.hosts import free_port
 from triggers.mcp.tools import NAMES, WHAT
+from triggers.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

@@ -18,7 +18,7 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
-from triggers.http.hosts import free_port
+from triggers.ports import free_port
 
 pytestmark = pytest.mark.process
 

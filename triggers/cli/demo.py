@@ -29,8 +29,8 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, all_settings_from, data_option
 from triggers.cli.output import ERROR, OK, bar, note, printable, show_patch
 from triggers.cli.runs import digits_of, outcome, print_runs, signed
-from triggers.http.hosts import free_port
 from triggers.lab import LabParts, LocalLab
+from triggers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 AGENTS = ("ada", "grace")

@@ -53,7 +53,7 @@ from triggers.cli.output import (
 )
 from triggers.cli.runs import names_of_tags, newest_remedies
 from triggers.cli.tables import PIPE_WIDTH
-from triggers.http.hosts import check_port
+from triggers.ports import check_port
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from functions.formats.constants import patch_constants, settable_constants
 from functions.formats.metrics_block import deciding_line, remedies_in
 from functions.formats.parsing import decoded
 from state.client_settings import ClientSettings
@@ -365,6 +364,8 @@ def set_constants(script: Path, values: Mapping[str, object]) -> dict[str, Chang
         Invalid: the file is no Python, or lacks one of the constants: it is left as it is.
         Unavailable: it cannot be read or written.
     """
+    from functions.formats.constants import patch_constants, settable_constants  # imported late: few set any
+
     file = script.resolve()
     try:
         source, encoding = decoded(file.read_bytes())

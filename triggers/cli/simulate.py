@@ -27,8 +27,8 @@ from triggers.cli.lab_http import bearer_of
 from triggers.cli.options import Number, all_settings_from
 from triggers.cli.output import ERROR, OK, bar, note
 from triggers.cli.worker import checked_url
-from triggers.http.hosts import free_port
 from triggers.lab import LabParts, LocalLab
+from triggers.ports import free_port
 from triggers.simulator.swarm import Found, Plan, Swarm, watched
 from triggers.simulator.wire import Book, Refused, Wire
 from triggers.simulator.worker import Fortune

@@ -18,9 +18,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from functions.kernel.invoke import invalid
 from functions.kernel.process.redaction import hide
-from functions.people.tokens import Issue
+from functions.kernel.validation import invalid
 from state.client_settings import ClientSettings
 from state.errors import NotFound
 from state.private import write_private
@@ -132,6 +131,8 @@ def issue(
     uses: int | None,
 ) -> None:
     """Issue a token to NAME."""
+    from functions.people.tokens import Issue  # imported late: it takes longer than the other commands
+
     kind = "enroll" if enroll else "access"
     body = {
         "name": name,

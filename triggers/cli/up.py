@@ -37,8 +37,8 @@ from triggers.cli.output import note, printable
 from triggers.cli.runs import outcome, signed, value
 from triggers.cli.tables import cut
 from triggers.cli.token import sign_in_link
-from triggers.http.hosts import free_port
 from triggers.lab import LabParts, LocalLab
+from triggers.ports import free_port
 
 log = logging.getLogger(__name__)
 

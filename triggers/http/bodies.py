@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from functions.experiments.rules.verdict import NO_VALUE
 from functions.kernel.contract import Function, Http, Request
-from functions.kernel.invoke import invalid, invalid_fields
+from functions.kernel.validation import invalid, invalid_fields
 from state.errors import Invalid, Malformed, TooLarge, UnsupportedMedia
 from triggers.http.exchange import Exchange
 

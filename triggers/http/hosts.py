@@ -1,4 +1,4 @@
-"""Which ports and addresses the web process binds, and which Host names, origins and pages it serves.
+"""Which addresses the web process binds, and which Host names, origins and pages it serves.
 
 Bodies are accepted in whatever content type `curl -d` sends. So a web page could post here without a preflight, and a
 rebound DNS name could reach the loopback port. Both carry a name that is not ours. A page from another port of this
@@ -7,58 +7,16 @@ machine carries our name with that port, and its browser sends Sec-Fetch-Site.
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import re
-import socket
 from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from state.errors import Conflict, Forbidden, Invalid, Unavailable
+from state.errors import Forbidden, Invalid
 from state.settings import Settings
 from state.tokens import Tokens
 from triggers.http.exchange import Exchange
-
-
-def local_url(settings: Settings) -> str:
-    """Where this machine reaches the web process."""
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "localhost") else settings.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
-
-
-def check_port(settings: Settings) -> None:
-    """Refuse a port that is taken, before anything is started. Raises Conflict: it is."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as problem:
-            raise Conflict(
-                f"port {settings.port} is taken",
-                hint="another lab may be running (./nightjar status); else choose one with --port",
-            ) from problem
-
-
-def shared_socket(host: str, port: int) -> socket.socket:
-    """A socket for a port that other processes of this user may listen on, too."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
-        found.setsockopt(socket.SOL_SOCKET, option, 1)
-    found.bind((host, port))
-    return found
-
-
-def free_port(wanted: int) -> int:
-    """`wanted` if it is free, else any free port of the loopback interface."""
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return int(probe.getsockname()[1])
-    raise Unavailable("no loopback port is free", hint="close some programs")
-
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 PORTS = {"http": 80, "https": 443}

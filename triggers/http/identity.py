@@ -22,7 +22,6 @@ from pydantic import Field, ValidationError, model_validator
 from starlette.responses import JSONResponse, Response
 
 from functions.kernel.contract import Request
-from functions.kernel.invoke import invalid
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.rules.access import (
     LOCAL,
@@ -34,6 +33,7 @@ from functions.kernel.rules.access import (
     Caller,
     allows,
 )
+from functions.kernel.validation import invalid
 from state.errors import Forbidden, Unauthenticated
 from state.token_values import Proof, Token
 from state.tokens import SESSION_S, Tokens

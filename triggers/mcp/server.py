@@ -19,10 +19,11 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from functions.kernel.contract import Call, Function
-from functions.kernel.invoke import NAMED, check_role, invalid
+from functions.kernel.invoke import check_role
 from functions.kernel.process.redaction import without_tokens
 from functions.kernel.schemas import schema_of
 from functions.kernel.table import fault_of
+from functions.kernel.validation import NAMED, invalid
 from state.errors import NightjarError
 from state.program import VERSION
 from triggers.http.answering import answered

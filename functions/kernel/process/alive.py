@@ -14,10 +14,11 @@ from typing import Any
 import psutil
 
 from functions.kernel.process.running import ended
+from state.child_heartbeat import ChildHeartbeat
 from state.client import Lab
 from state.client_settings import host_name
 from state.errors import Unavailable
-from state.presence import ChildHeartbeat, Presence
+from state.presence import Presence
 from state.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from typing import IO
 import psutil
 
 from functions.kernel.process.forking import Forked, forked, is_possible
+from state.child_heartbeat import HeartbeatListener
 from state.own_processes import tethered
-from state.presence import HeartbeatListener
 
 _KEEP_LOG_BYTES = 10_000_000
 

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import functions.kernel.process.supervision
-import state.presence
+import state.child_heartbeat
 from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff
-from state.presence import LOOKS, ChildHeartbeat, HeartbeatListener
+from state.child_heartbeat import LOOKS, ChildHeartbeat, HeartbeatListener
 
 pytestmark = pytest.mark.process
 
@@ -46,7 +46,7 @@ time.sleep(60)
 BEATING = f"""
 import asyncio, os, signal, subprocess, sys, time
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from state.presence import ChildHeartbeat
+from state.child_heartbeat import ChildHeartbeat
 
 async def main():
     stop = asyncio.Event()
@@ -254,7 +254,7 @@ async def test_a_child_may_take_long_to_start_but_not_for_ever(
         await asyncio.sleep(1.0)
         assert lab.said == []
 
-    monkeypatch.setattr(state.presence, "START_S", 1.0)
+    monkeypatch.setattr(state.child_heartbeat, "START_S", 1.0)
     async with running(tmp_path / "second", spec("web", silent_s=0.1)) as lab:
         await eventually(lambda: lab.said != [])
         assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from functions.experiments.ending import Complete, Crash
 from functions.kernel.contract import Request
-from functions.kernel.invoke import validated
 from functions.kernel.lanes import Source
 from functions.kernel.table import table
+from functions.kernel.validation import validated
 from tests.printing import printed_in
 from workers.attempt.attempted import hand_in
 from workers.attempt.child import EndedRun
