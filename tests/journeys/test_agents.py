@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 WIDE = TRAIN.replace("VALUE = 1.0", "WIDTH = 48\nVALUE = 2.9 - WIDTH / 500")
 PRETENDING = str(Path(__file__).with_name("pretending.py"))
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -140,70 +139,31 @@ def test_an_agent_s_token_is_narrow_seen_in_no_process_list_and_revoked_at_the_e
     assert after["status"] == "revoked"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_agent_that_hangs_leaves_nothing_alive(lab: RunningLab, number: signal.Signals) -> None:
-    with agents(lab, f"ended{number}", *pretend("hang")) as process:
+def test_an_agent_that_hangs_leaves_nothing_alive(lab: RunningLab) -> None:
+    with agents(lab, "ended", *pretend("hang")) as process:
         lab.until(
             lambda: len([p for p in left_of(lab.data) if p.name() == "sleep"]) == 2,
             "it has children of its own",
         )
-        process.send_signal(number)
+        process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE_S)
         lab.until(lambda: not left_of(lab.data / "agents"), "nothing is left")
 
 
-@pytest.mark.parametrize(
-    ("what", "option", "why"),
-    [
-        ("hang", "--silent-after=1s", "it has printed nothing"),
-        ("flood", "--idle-after=2s", "it has worked on no experiment"),
-    ],
-)
-def test_one_that_comes_to_nothing_is_started_again_and_given_up(
-    lab: RunningLab, what: str, option: str, why: str
-) -> None:
-    with agents(lab, f"to-{what}", "--starts", "2", option, *pretend(what)) as process:
+def test_one_that_comes_to_nothing_is_started_again_and_given_up(lab: RunningLab) -> None:
+    why = "it has worked on no experiment"
+    with agents(lab, "flooded", "--starts", "2", "--idle-after=2s", *pretend("flood")) as process:
         code, said = process.told()
 
     assert code == 1, said
     assert said.count(f"agent: {why}") == 2, said
     assert "given up: 2 starts in a row came to nothing" in said
-    (place,) = places(lab, f"to-{what}")
+    (place,) = places(lab, "flooded")
     start = (place / "clone" / ".nightjar" / "start.md").read_text()
     assert f"your process before this one was ended: {why}" in start
-    assert f'"tag": "to-{what}"' in start
+    assert '"tag": "flooded"' in start
     assert sum(file.stat().st_size for file in place.glob("log*")) <= 101 * 1024 * 1024
     assert left_of(place) == []
-
-
-def test_a_usage_limit_is_waited_for_and_shown(lab: RunningLab) -> None:
-    def state() -> str | None:
-        return next((a["state"] for a in lab.get("lab/status")["agents"] if a["tag"] == "limited"), None)
-
-    with agents(lab, "limited", "--starts", "1", *pretend("limit")) as process:
-        lab.until(lambda: state() == "limited", "the lab shows the limit")
-        status = nightjar(lab.data, "status").stdout
-        process.send_signal(signal.SIGINT)
-        code, said = process.told()
-    report = nightjar(lab.data, "report", "limited").stdout
-
-    assert code == 0, said
-    assert "1 starts, 1 usage limits met" in said
-    assert "agent agent on limited: limited until " in " ".join(status.split())
-    assert "usage limit reached, resets 3am" in " ".join(status.split())
-    assert "## Usage limits" in report
-    assert "| agent | 1 |" in report
-
-
-def test_a_file_is_handed_over_where_the_command_names_it(lab: RunningLab) -> None:
-    lab.setup("file", baseline_first=False)
-    lab.post("tag/budget", tag="file", runs=1)
-
-    with agents(lab, "file", *pretend("work"), "{program}") as process:
-        code, said = process.told()
-
-    assert code == 0, said
-    assert lab.status("file-1") == "keep"
 
 
 def test_each_agent_is_told_its_lab_tag_and_name_by_its_command_and_its_environment(lab: RunningLab) -> None:
@@ -215,51 +175,6 @@ def test_each_agent_is_told_its_lab_tag_and_name_by_its_command_and_its_environm
     for name in ("agent-1", "agent-2"):
         log = (lab.data / "agents" / "named" / name / "log").read_text()
         assert f"told: --name={name} --tag=named http://127.0.0.1:{lab.port} named {name}\n" in log
-
-
-def test_a_command_of_the_folder_here_is_found_in_the_clone_too(lab: RunningLab) -> None:
-    here = lab.data.parent / "tool"
-    here.write_text(f"#!/bin/sh\nexec {sys.executable} {PRETENDING} exit\n")
-    here.chmod(0o755)
-
-    with agents(lab, "here", "--starts", "1", "--", "./tool") as process:
-        code, said = process.told()
-
-    assert code == 1
-    assert "it ended with exit code 3" in said
-
-
-def test_the_example_agents_work_a_night_in_the_lab_that_started_them(lab: RunningLab) -> None:
-    lab.setup("example", baseline_first=False)
-    lab.post("tag/budget", tag="example", runs=4)
-    example = (sys.executable, str(ROOT / "examples" / "agent.py"), "--repo", ".")
-
-    with agents(lab, "example", "-n", "2", "--", *example) as process:
-        code, said = process.told()
-
-    assert code == 0, said
-    assert "example has no runs left" in said
-    by = {e["agent"] for e in lab.post("experiment/history", tag="example")["experiments"]}
-    assert by
-    assert by <= {"agent-1", "agent-2"}
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("--", "codx", "exec"), "there is no command 'codx'"),
-        (("--name", "../x", "--", "true"), "Invalid value for '--name'"),
-    ],
-)
-def test_what_cannot_be_started_is_said_in_one_line(
-    lab: RunningLab, words: tuple[str, ...], line: str
-) -> None:
-    done = nightjar(lab.data, "agent", "--tag", "wrong", "--repo", str(lab.repo), *words)
-
-    assert done.returncode in (1, 2)
-    assert line in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (lab.data / "agents" / "wrong").exists()
 
 
 def test_one_agent_is_not_kept_at_work_twice(lab: RunningLab) -> None:

@@ -135,14 +135,6 @@ def test_a_run_outlives_the_death_of_any_process_of_its_worker(
     lab.until(lambda: [gpu["status"] for gpu in far.slots()] == ["idle"], "its slot is idle")
 
 
-def test_a_lab_that_is_killed_while_a_run_goes_on_gets_its_result(lab: RunningLab, far: RemoteWorker) -> None:
-    name = submitted(lab, "restarted", 4.0)
-
-    lab.process("triggers.web").kill()
-
-    assert lab.until_status(name, "keep")["experiment"]["val_bpb"] == 1.0
-
-
 def test_a_result_waits_for_a_network_that_is_cut_and_outlives_the_process_that_has_it(
     lab: RunningLab, far: RemoteWorker
 ) -> None:
@@ -188,24 +180,6 @@ def test_a_worker_needs_its_token_once_and_its_directory_alone(lab: RunningLab, 
 
     assert [gpu["gpu_id"] for gpu in far.slots()] == [before]
     assert stat.S_IMODE((far.data / "remote.json").stat().st_mode) == 0o600
-
-
-def test_who_is_no_worker_does_not_begin_to_serve(lab: RunningLab, tmp_path: Path) -> None:
-    token = lab.post("token/issue", name="ann", role="agent")["token"]
-    url, repo = f"http://127.0.0.1:{lab.port}", ("--repo", str(lab.repo), "--gpu", "none")
-
-    def refused(data: Path, *options: str) -> str:
-        done = nightjar(data, "worker", *options, *repo)
-        assert done.returncode in (1, 2, 7), done
-        return done.stderr
-
-    assert "--role worker" in refused(tmp_path / "a", "--url", url, "--token", token)
-    assert "text in --token is not a token" in refused(tmp_path / "b", "--url", url, "--token", "friends")
-    assert "another by --token" in refused(tmp_path / "b", "--url", url, "--token", f"{token[:-4]}AAAA")
-    assert "no lab answers" in refused(tmp_path / "c", "--url", "http://127.0.0.1:9", "--token", token)
-    assert "not a URL" in refused(tmp_path / "d", "--url", "lab.example.org")
-    assert "goes with --url" in refused(tmp_path / "e", "--token", token)
-    assert "the data directory of a lab" in refused(lab.data, "--url", url)
 
 
 def words_of(example: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import unicodedata
@@ -34,12 +33,6 @@ def test_call_prints_the_json_answer_of_a_function(lab: RunningLab) -> None:
     assert json.loads(done.stdout)["mode"] == "explore"
 
 
-def test_call_takes_json_where_a_field_is_no_text(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "call", "search::set_policy", "--tag", "cli", "--policy", '{"crash_limit": 7}')
-
-    assert json.loads(done.stdout)["policy"]["crash_limit"] == 7
-
-
 def test_call_says_where_a_field_is_not_json(lab: RunningLab) -> None:
     done = nightjar(lab.data, "call", "search::set_policy", "--tag", "cli", "--policy", "{crash_limit: 7}")
 
@@ -55,14 +48,6 @@ def test_call_takes_the_lab_s_directory_before_and_after_the_function(
     done = nightjar(tmp_path / "nowhere", *words)
 
     assert "cli" in [tag["name"] for tag in json.loads(done.stdout)["tags"]], done.stderr
-
-
-def test_call_fills_the_path_of_a_get(lab: RunningLab) -> None:
-    gpu = lab.until(lambda: lab.get("pool/list")["workers"], "its slot is there")[0]["gpu_id"]
-
-    done = nightjar(lab.data, "call", "gpu::health", "--gpu-id", gpu)
-
-    assert json.loads(done.stdout)["gpu_id"] == gpu
 
 
 def test_a_part_of_the_path_that_is_not_given_is_what_it_is_by_default(lab: RunningLab) -> None:
@@ -81,11 +66,10 @@ def imported_by(*words: str, **environment: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
 
-@pytest.mark.parametrize("words", [("status",), ("call", "report::tags")], ids=lambda words: words[0])
 def test_a_command_that_asks_the_lab_imports_no_function_record_or_settings_of_its_processes(
-    lab: RunningLab, words: tuple[str, ...]
+    lab: RunningLab,
 ) -> None:
-    imported = imported_by(*words, NIGHTJAR_DATA=str(lab.data))
+    imported = imported_by("call", "report::tags", NIGHTJAR_DATA=str(lab.data))
 
     assert "triggers.cli.lab_http" in imported
     heavy = {
@@ -103,9 +87,8 @@ def test_a_command_that_asks_the_lab_imports_no_function_record_or_settings_of_i
     assert not imported & heavy
 
 
-@pytest.mark.parametrize("word", ["--help", "--version"])
-def test_what_needs_no_lab_reads_no_settings(word: str) -> None:
-    imported = imported_by(word)
+def test_what_needs_no_lab_reads_no_settings() -> None:
+    imported = imported_by("--help")
 
     assert "click" in imported
     assert not imported & {
@@ -144,32 +127,11 @@ def test_a_problem_of_the_lab_is_told_with_its_hint(lab: RunningLab) -> None:
     assert "-> create it with" in done.stderr
 
 
-def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(lab: RunningLab) -> None:
-    lab.post("experiment/setup", tag="thrifty", base_commit=lab.base)
-    limited = nightjar(lab.data, "call", "tag::budget", "--tag", "thrifty", "--runs", "0")
-    idea = ("--hypothesis", "h", "--category", "other", "--commit-sha", lab.base, "--diff-summary", "d")
-
-    done = nightjar(lab.data, "call", "experiment::submit", "--tag", "thrifty", *idea)
-    unlimited = nightjar(lab.data, "call", "tag::budget", "--tag", "thrifty", "--runs", "null")
-    status = nightjar(lab.data, "status")
-
-    assert json.loads(limited.stdout)["runs"]["limit"] == 0
-    assert done.returncode == 6
-    assert "the budget of 'thrifty' is 0 runs" in done.stderr
-    assert json.loads(unlimited.stdout)["runs"]["limit"] is None
-    assert status.returncode == 0, status.stderr
-    assert "thrifty" in status.stdout
-
-
 def test_waiting_exits_with_the_outcome(lab: RunningLab) -> None:
     def wait(experiment: str, timeout: str = "50") -> int:
         words = ("--experiment-id", experiment, "--timeout", timeout, "--until", "finished")
         return nightjar(lab.data, "call", "experiment::wait", *words).returncode
 
-    keep = lab.submit("cli", config_delta={"VALUE": 1.0})
-    assert wait(keep) == 0
-    assert wait(lab.submit("cli", config_delta={"VALUE": 2.0})) == 3
-    assert wait(lab.submit("cli", config_delta={"VALUE": "none"})) == 4
     running = lab.submit("cli", config_delta={"SECONDS": 600.0})
     assert wait(running, "0.1") == 5
     lab.post("experiment/stop", experiment_id=running)
@@ -203,31 +165,6 @@ def test_a_recorded_tag_is_replayed_under_another_keep_rule(lab: RunningLab) -> 
     assert "no file 'dawn' and no such tag" in unknown.stderr
 
 
-def test_a_replay_of_a_tag_says_of_its_noise_what_the_lab_knows(lab: RunningLab) -> None:
-    lab.post("experiment/setup", tag="tide")
-    for commit, value in (("b1", 1.0), ("b1", 1.03), ("b2", 0.99), ("b3", 0.97)):
-        idea = {"hypothesis": "h", "category": "other", "diff_summary": f"{commit} is tried"}
-        new = lab.post("experiment/register", tag="tide", commit_sha=commit, **idea)
-        lab.post("experiment/complete", experiment_id=new["experiment_id"], val_bpb=value)
-    for experiment, value in (("tide-3", 0.985), ("tide-4", 1.01)):
-        again = lab.post("experiment/retest", experiment_id=experiment, train=False)
-        lab.post("experiment/complete", experiment_id=again["retest_id"], val_bpb=value)
-    known = lab.post("report/summary", tag="tide")
-
-    found = json.loads(nightjar(lab.data, "replay", "tide", "--json").stdout)
-    doubted = json.loads(nightjar(lab.data, "replay", "tide", "--sigma", "0.5", "--json").stdout)
-
-    assert (found["sigma"], found["sigma_df"]) == (known["noise"]["sigma"], 3)
-    assert found["false_share"] == known["false_keeps_at_least"]
-    chances = {e["id"]: e["p_better"] for e in lab.post("experiment/history", tag="tide")["experiments"]}
-    assert [(j["name"], j["p_better"]) for j in found["judged"]] == [
-        (name, chances[name]) for name in ("tide-1", "tide-3", "tide-4")
-    ]
-    assert [j["verdict"] for j in found["judged"]] == ["keep", "confirmed", "demoted"]
-    assert (found["runs"], found["skipped"]) == (6, [])
-    assert doubted["false_share"] > found["false_share"]
-
-
 def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
     plain = nightjar(lab.data, "status")
     machine = nightjar(lab.data, "status", "--json")
@@ -235,55 +172,6 @@ def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
     assert "1 web" in plain.stdout
     assert "cpu0" in plain.stdout
     assert json.loads(machine.stdout)["status"]["counts"]["keeper"] == 1
-
-
-def test_every_table_in_a_pipe_has_lines_of_100_columns_with_whole_ids(
-    lab: RunningLab, tmp_path: Path
-) -> None:
-    tag, long = "the-2026-11-26-night-of-the-wider-models", "because a wider model learns more " * 9
-    lab.setup(tag)
-    about = {"hypothesis": long[:280], "diff_summary": long, "description": long[:280]}
-    for commit, value in (("abc0001", 1.0), ("abc0002", 12345.678901), ("abc0003", 0.9)):  # no noise is known
-        registered = lab.post(
-            "experiment/register",
-            tag=tag,
-            category="other",
-            commit_sha=commit,
-            agent="agent-of-" + tag,
-            **about,
-        )
-        lab.post("experiment/complete", experiment_id=registered["experiment_id"], val_bpb=value)
-    (file := tmp_path / "d.toml").write_text(
-        '[[dimension]]\nname = "GRADIENT_ACCUMULATION_STEPS_PER_DEVICE"\ndtype = "categorical"\n'
-        f"categories = {[f'choice-{nth}-of-many' for nth in range(30)]}\n"
-    )
-    nightjar(lab.data, "dims", "define", "--tag", tag, str(file))
-    held = (
-        "--name",
-        "GRADIENT_ACCUMULATION_STEPS_PER_DEVICE",
-        "--value",
-        "choice-7-of-many",
-        "--reason",
-        long,
-    )
-    nightjar(lab.data, "call", "dimension::freeze", "--tag", tag, *held)
-    lab.post("program/write", tag=tag)
-
-    tables = {
-        ("status",): [tag],
-        ("ls", tag): [f"{tag}-1", f"{tag}-3", "-12344.678901"],
-        ("dims", "ls", tag): ["GRADIENT_ACCUMULATION_STEPS_PER_DEVICE", "choice-7-of-many"],
-        ("program", tag, "--versions"): ["1"],
-        ("replay", tag, "--sigma", "0.01"): [f"{tag}-1"],
-    }
-    for words, whole in tables.items():
-        done = nightjar(lab.data, *words, COLUMNS="40")
-        lines = done.stdout.splitlines()
-        table = [line for line in lines if re.search(r"\S {2,}\S", line)]
-        assert done.returncode == 0, done.stderr
-        assert max(map(len, table)) <= 100, words
-        cells = [cell for line in table for cell in re.split(" {2,}", line.strip())]
-        assert {*whole} <= {*cells}, (words, done.stdout)
 
 
 def test_a_gpu_s_name_is_text_and_nothing_else(lab: RunningLab) -> None:
@@ -333,10 +221,8 @@ def test_no_command_hands_a_terminal_what_an_agent_wrote_for_it(lab: RunningLab)
     assert r"cold\x1b[2J\x9b31m\u202egpj.exe\u2066\u200b\u200d" in done["wait", name].stdout
 
 
-@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
-def test_a_proxy_of_the_environment_is_not_asked_for_a_lab_on_this_machine(
-    lab: RunningLab, proxy: str
-) -> None:
+def test_a_proxy_of_the_environment_is_not_asked_for_a_lab_on_this_machine(lab: RunningLab) -> None:
+    proxy = "socks5://127.0.0.1:1"
     status = nightjar(lab.data, "status", ALL_PROXY=proxy, HTTP_PROXY=proxy)
     # It begins with a request that is refused, and so ends.
     events = nightjar(lab.data, "events", "--type", "none", ALL_PROXY=proxy, HTTP_PROXY=proxy)
@@ -414,13 +300,6 @@ def test_a_bind_beyond_loopback_is_refused_with_the_remedy(tmp_path: Path) -> No
     assert "ssh -L" in done.stderr
 
 
-def test_a_setting_that_does_not_validate_is_a_usage_error(tmp_path: Path) -> None:
-    done = nightjar(tmp_path, "config", NIGHTJAR_STALE_S="soon")
-
-    assert done.returncode == 2
-    assert "NIGHTJAR_STALE_S" in done.stderr
-
-
 def test_doctor_finds_a_running_lab_in_order(lab: RunningLab) -> None:
     done = nightjar(lab.data, "doctor", "--json")
 
@@ -428,13 +307,6 @@ def test_doctor_finds_a_running_lab_in_order(lab: RunningLab) -> None:
     assert done.returncode == 0, done.stdout
     assert found["audit"]["state"] == "ok"
     assert "appendfsync everysec" in found["durability"]["found"]
-
-
-def test_doctor_says_what_would_be_started_where_no_lab_runs(tmp_path: Path) -> None:
-    done = nightjar(tmp_path / "data", "doctor", "--json")
-
-    found = {f["what"]: f["found"] for f in json.loads(done.stdout)}
-    assert "would be started" in found["Redis"]
 
 
 def test_doctor_tries_the_archive(tmp_path: Path) -> None:

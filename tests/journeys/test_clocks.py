@@ -17,7 +17,6 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
-from tests.journeys.probe_clock import NAME, PERIOD_S
 from tests.warm import Started, call
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -82,16 +81,6 @@ async def until_fired(process: Process, names: list[str], more: int = 3) -> None
         await until(enough, f"{more} more firings of {name}")
 
 
-async def until_up(process: Process, clocks: list[Started]) -> None:
-    """Wait until each of these has begun to work: before, a signal ends it as it ends any process."""
-
-    async def announced() -> bool:
-        names = await process.lab.command("ZRANGE", process.lab.keys("processes"), 0, -1)
-        return {str(clock.pid) for clock in clocks} <= {name.rpartition(":")[2] for name in names}
-
-    await until(announced, "the clocks are up")
-
-
 async def freeze(*clocks: Started) -> None:
     """SIGSTOP, and wait until it took effect."""
     for clock in clocks:
@@ -142,55 +131,3 @@ async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_firing_co
         dealt_with = round(counted.until / period) - numbers[0] + 1
         waits = counted.waiting is not None
         assert dealt_with == counted.fired + counted.missed + counted.skipped + waits - firings[0]["missed"]
-
-
-@pytest.mark.parametrize(
-    "fate", ["killed and started again", pytest.param("stopped", marks=pytest.mark.long)]
-)
-async def test_of_the_firings_that_all_clocks_missed_the_latest_is_made_up_once(
-    process: Process, start: Start, fate: str
-) -> None:
-    clocks = [start("tests.journeys.probe_clock") for _ in range(3)]
-    await until_fired(process, [NAME], more=2)
-
-    if fate == "stopped":
-        await freeze(*clocks)
-    else:
-        for clock in clocks:
-            clock.kill()
-            clock.wait()
-    old = (await process.schedules.look(NAME)).firings.until
-    assert old is not None
-    await several_firings_later(process, old)
-    if fate == "stopped":
-        for clock in clocks:
-            clock.send_signal(signal.SIGCONT)
-    else:
-        clocks = [start("tests.journeys.probe_clock") for _ in range(3)]
-    await until_fired(process, [NAME], more=2)
-    await until_up(process, clocks)
-    for clock in clocks:
-        clock.send_signal(signal.SIGTERM)
-        assert clock.wait(PATIENCE_S) == 0
-
-    firings = await fired(process, NAME)
-    scheduled = [firing["scheduled"] for firing in firings]
-    assert scheduled == sorted(set(scheduled))
-    first = next(firing for firing in firings if firing["scheduled"] > old)
-    assert first["missed"] == round((first["scheduled"] - old) / PERIOD_S) - 1 >= 4
-    counted = (await process.schedules.look(NAME)).firings
-    assert counted.until is not None
-    dealt_with = round((counted.until - scheduled[0]) / PERIOD_S) + 1
-    untold = dealt_with - (len(firings) + sum(t["missed"] for t in firings[1:]))
-    assert untold >= 0  # missed since the last one fired, which the next would have said
-    assert counted.fired == len(firings)
-    assert counted.missed == sum(t["missed"] for t in firings) + untold
-
-
-async def several_firings_later(process: Process, last: float) -> None:
-    """Wait until five more firings were due."""
-
-    async def late() -> bool:
-        return await process.lab.now() > last + 5.5 * PERIOD_S
-
-    await until(late, "five periods later")

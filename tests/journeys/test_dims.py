@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,15 +67,6 @@ def test_the_file_of_the_documents_is_one_and_a_freeze_shows_in_the_list(
     assert lines[-1] == "docs: 2 dimensions"
 
 
-def test_a_profile_goes_into_the_swarm_s_tag_where_none_is_named(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "dims", "define", "--profile", "mnist", "--json", NIGHTJAR_SWARM_TAG="ours")
-    again = nightjar(lab.data, "dims", "define", "--profile", "mnist", NIGHTJAR_SWARM_TAG="ours")
-
-    made = json.loads(done.stdout)
-    assert (made["tag"], made["created"], len(made["dimensions"])) == ("ours", True, 6)
-    assert again.stdout.startswith("ours: 6 dimensions; nothing changed\n")
-
-
 def test_hypotheses_of_a_file_are_proposed_beside_the_first_ones(lab: RunningLab, tmp_path: Path) -> None:
     (file := tmp_path / "d.toml").write_text(
         '[[dimension]]\nname = "A"\ndtype = "int"\nmin = 1\nmax = 9\n'
@@ -100,16 +90,11 @@ def claims(lab: RunningLab) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("define", "--tag", "t"), 2, "one of the two"),
         (("define", "--tag", "t", "FILE", "--profile", "mnist"), 2, "one of the two"),
-        (("define", "--tag", "t", "no-such-file.toml"), 2, "does not exist"),
-        (("define", "--tag", "t", "--profile", "imagenet"), 1, "profile"),
         (("define", "--tag", "t", "FILE"), 1, "line 1, dimension 'A': min 3 is not below max 2"),
         (("define", "--tag", "t", "BYTES"), 1, "UTF-8"),
         (("ls", "--tag", "t"), 1, "there is no tag 't'"),
-        (("scan", "no-such-file.py"), 2, "does not exist"),
         (("scan", "BROKEN"), 1, "does not parse"),
-        (("scan", "EMPTY"), 1, "no top-level constant"),
     ],
 )
 def test_what_is_wrong_is_said_and_makes_no_tag(
@@ -118,7 +103,6 @@ def test_what_is_wrong_is_said_and_makes_no_tag(
     (tmp_path / "FILE").write_text('[[dimension]]\nname = "A"\ndtype = "int"\nmin = 3\nmax = 2\n')
     (tmp_path / "BYTES").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "BROKEN").write_text("LR = = 3\n")
-    (tmp_path / "EMPTY").write_text("import os\n")
     places = [str(tmp_path / word) if word.isupper() else word for word in words]
 
     done = nightjar(lab.data, "dims", *places)
@@ -126,37 +110,3 @@ def test_what_is_wrong_is_said_and_makes_no_tag(
     assert done.returncode == code, done.stderr
     assert told in done.stderr
     assert "t" not in {row["name"] for row in lab.get("report/tags")["tags"]}
-
-
-def test_proposals_are_cleared_by_call(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "call", "dimension::clear_proposals")
-
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"ok": True, "dropped": 0})
-
-
-def test_values_are_listed_as_a_file_spells_them(lab: RunningLab, tmp_path: Path) -> None:
-    (file := tmp_path / "d.toml").write_text(
-        '[[dimension]]\nname = "TIED"\ndtype = "categorical"\ncategories = [true, false, 2, 0.5, "auto"]\n'
-        "frozen = true\nfrozen_value = false\n"
-    )
-    nightjar(lab.data, "dims", "define", "--tag", "spelt", str(file))
-
-    [line] = [
-        s for s in nightjar(lab.data, "dims", "ls", "--tag", "spelt").stdout.splitlines() if "TIED" in s
-    ]
-
-    assert "true, false, 2, 0.5, auto" in line
-    assert re.split(" {2,}", line)[3] == "false"
-
-
-def test_a_dimension_on_trial_shows_its_share_in_the_list(lab: RunningLab, tmp_path: Path) -> None:
-    (file := tmp_path / "d.toml").write_text(
-        '[[dimension]]\nname = "A"\ndtype = "int"\nmin = 1\nmax = 9\n'
-        '[[dimension]]\nname = "B"\ndtype = "int"\nmin = 1\nmax = 9\nis_canary = true\ncanary_prob = 0.2\n'
-    )
-
-    nightjar(lab.data, "dims", "define", "--tag", "trial", str(file))
-    lines = nightjar(lab.data, "dims", "ls", "--tag", "trial").stdout.splitlines()
-
-    [told] = [line for line in lines if "20 % of configs" in line]
-    assert told.split()[0] == "B"

@@ -51,9 +51,9 @@ print("val_bpb: 0.3")
 """
 
 
-@pytest.fixture(scope="module", params=["landlock", "bwrap"])
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    tier, folder = needs(request.param), tmp_path_factory.mktemp("lab")
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    tier, folder = needs("landlock"), tmp_path_factory.mktemp("lab")
     apart = tmp_path_factory.mktemp("hidden")
     (apart / "hidden.txt").write_text(repr(NUMBER))
     with running_lab(folder) as found:

@@ -152,34 +152,28 @@ print("---\\nval_bpb: 1.0")
 """
 
 
-def check_that_runs_are_no_operators(lab: RunningLab) -> None:
-    """A run that can call the lab is no operator. A process that hides from the lab is none either."""
-    calls = lab.commit({"train.py": CALLS.format(port=lab.port)})
+@pytest.fixture(scope="module")
+def unconfined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("open")) as found:
+        found.start("--isolation", "limits")
+        found.setup()
+        yield found
 
-    found = lab.until_status(lab.submit(commit_sha=calls), "keep", "crash")
+
+def test_a_run_is_no_operator_where_it_can_call_the_lab(unconfined: RunningLab) -> None:
+    """A process that hides from the lab is none either."""
+    calls = unconfined.commit({"train.py": CALLS.format(port=unconfined.port)})
+
+    found = unconfined.until_status(unconfined.submit(commit_sha=calls), "keep", "crash")
 
     assert "=> 403 403 200" in found["log_tail"], found["log_tail"]
-    assert nightjar(lab.data, "call", "lab::audit").returncode == 0
+    assert nightjar(unconfined.data, "call", "lab::audit").returncode == 0
 
 
-def test_a_run_is_no_operator_where_it_can_call_the_lab(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with running_lab(tmp_path_factory.mktemp("open")) as lab:
-        lab.start("--network", "on")
-        lab.setup()
+def test_with_less_isolation_a_script_reaches_all_that_its_user_reaches(unconfined: RunningLab) -> None:
+    doctor = json.loads(nightjar(unconfined.data, "doctor", "--json").stdout)
 
-        check_that_runs_are_no_operators(lab)
-
-
-def test_with_less_isolation_a_script_reaches_all_that_its_user_reaches(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    with running_lab(tmp_path_factory.mktemp("open")) as lab:
-        lab.start("--isolation", "limits")
-        lab.setup()
-        check_that_runs_are_no_operators(lab)
-        doctor = json.loads(nightjar(lab.data, "doctor", "--json").stdout)
-
-        told = what_it_could_do(lab)
+    told = what_it_could_do(unconfined)
 
     [finding] = [f for f in doctor if f["what"] == "isolation"]
     assert finding["state"] == "warning"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 
-from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import Process
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.dying import Asked, died
 from tests.functions.conftest import TagUnderTest
-from tests.functions.pool.test_breaker import GPU, LIMIT, Slot, with_a_baseline
 from tests.labs import add_gpu, bearer, begun, curl, events_of, open_tag, registered, told
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -62,42 +60,7 @@ async def audited(http: httpx.AsyncClient) -> None:
     assert (await told(http, "/api/lab/audit"))["violations"] == []
 
 
-async def opens(http: httpx.AsyncClient, headers: Mapping[str, str]) -> bool:
-    return (await http.get("/api/token/whoami", headers=dict(headers))).status_code == 200
-
-
 # -- tokens
-
-
-async def test_whose_rotation_was_cut_off_asks_again_with_the_same_token(
-    process: Process, settings: Settings, olga: httpx.AsyncClient
-) -> None:
-    ann = await bearer(process, "ann", "agent")
-
-    answer = await cut_off(process, olga, Asked("/api/token/rotate", {}, ann))
-
-    new = {"authorization": f"Bearer {answer['token']}"}
-    assert await opens(olga, ann)  # for a while
-    assert await opens(olga, new)
-    ended = await olga.post("/api/token/rotate", json={"overlap_s": 0}, headers=new)
-    assert not await opens(olga, ann)
-    assert not await opens(olga, new)
-    assert await opens(olga, {"authorization": f"Bearer {ended.json()['token']}"})
-    await audited(olga)
-
-
-async def test_a_rotation_without_overlap_that_was_cut_off_is_an_operators_to_repeat(
-    process: Process, settings: Settings, olga: httpx.AsyncClient
-) -> None:
-    ann = await bearer(process, "ann", "agent")
-    token_id = next(t.id for t in await process.tokens.all() if t.name == "ann")
-
-    assert await died(settings, Asked("/api/token/rotate", {"overlap_s": 0}, ann), 1, "token.rotated")
-
-    assert not await opens(olga, ann)
-    new = await told(olga, "/api/token/rotate", id=token_id, overlap_s=0)
-    assert await opens(olga, {"authorization": f"Bearer {new['token']}"})
-    await audited(olga)
 
 
 async def test_a_revocation_that_was_cut_off_does_what_is_left_when_it_is_repeated(
@@ -174,21 +137,3 @@ async def test_a_merge_that_was_cut_off_is_selected_once_and_ends_its_sources_on
 
 
 # -- a probe of a GPU
-
-
-async def test_a_probe_that_was_cut_off_is_begun_once(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("functions.pool.rules.leases.CRASH_LIMIT", LIMIT)
-    async with opened("web", settings) as process, http_client(process) as olga:
-        await add_gpu(olga, GPU)
-        olga.headers.update(await bearer(process, "olga", "operator"))
-        await with_a_baseline(Slot(olga, process))
-        asked = as_olga(olga, "/api/pool/probe", experiment_id="alone-3", gpu_id=GPU)
-
-        await cut_off(process, olga, asked)
-
-        retests = [e["retest_id"] for e in await events_of(process, "experiment.retesting")]
-        assert retests == ["alone-1.2"]
-        assert (await told(olga, "/api/pool/dispatch"))["leased"] == ["alone-1.2"]
-        await audited(olga)

@@ -38,13 +38,11 @@ def goes_on(lab: RunningLab, experiment: str) -> bool:
     return bool(found["attempt"] == 2 or found["status"] == "keep")
 
 
-@pytest.mark.parametrize(
-    "victims", [("horse",), ("RQ worker",), ("keeper", "horse"), ("workers' supervisor",)], ids=" and ".join
-)
+@pytest.mark.parametrize("victims", [("RQ worker",), ("keeper", "horse")], ids=" and ".join)
 def test_what_hides_from_its_run_is_found_when_its_worker_is_killed(
     lab: RunningLab, victims: tuple[str, ...]
 ) -> None:
-    tag = victims[0].replace(" ", "-").replace("'", "")
+    tag = victims[0].replace(" ", "-")
     lab.setup(tag)
     script = DAEMON + TRAIN.replace("SECONDS = 0.2", "SECONDS = 20.0")
     experiment = lab.submit(tag, commit_sha=lab.commit({"train.py": script}))

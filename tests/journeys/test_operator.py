@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.commands import nightjar
 from tests.journeys.running import RunningLab, running_lab
-from tests.labs import problem
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
-ISSUE = {"name": "mallory", "role": "operator"}
 IN_FLIGHT = """
 import array, json, socket, time
 
@@ -82,15 +79,6 @@ def test_no_run_becomes_operator_by_hiding_who_holds_its_connection(lab: Running
     text = printed(lab, IN_FLIGHT, PORT=lab.port)
 
     assert re.findall(r"answered (.*)", text) == ["[403, 403, 403, 403, 403] 403"], text
-    assert lab.post("token/list")["tokens"] == []
-
-
-def test_no_address_makes_an_operator(lab: RunningLab) -> None:
-    with httpx.Client(base_url=str(lab.http.base_url)) as curl:
-        document = problem(curl.post("/api/token/issue", json=ISSUE), 403)
-
-        assert curl.get("/api/token/whoami").json()["role"] == "local"
-    assert "operator.key" in document["hint"]
     assert lab.post("token/list")["tokens"] == []
 
 

@@ -81,16 +81,6 @@ def test_best_write_reproduces_the_best_config_exactly_in_the_example(
     assert json.loads(again.stdout)["written"] == {}
 
 
-def test_best_write_leaves_a_script_that_lacks_a_constant_as_it_is(lab: RunningLab, tmp_path: Path) -> None:
-    (script := tmp_path / "train.py").write_text("LEARNING_RATE = 0.1\n")
-
-    done = nightjar(lab.data, "best", "swarm", "--write", str(script))
-
-    assert done.returncode == 1
-    assert "is left as it is: constant" in done.stderr
-    assert script.read_text() == "LEARNING_RATE = 0.1\n"
-
-
 def test_best_write_of_an_agents_tag_says_what_to_use_instead(lab: RunningLab, tmp_path: Path) -> None:
     (script := tmp_path / "train.py").write_bytes(TINYLM.read_bytes())
 
@@ -98,26 +88,6 @@ def test_best_write_of_an_agents_tag_says_what_to_use_instead(lab: RunningLab, t
 
     assert done.returncode == 1
     assert "nightjar take agents-1" in done.stderr
-    assert script.read_bytes() == TINYLM.read_bytes()
-
-
-def test_best_write_of_a_worker_s_unchanged_script_has_nothing_to_write(
-    lab: RunningLab, tmp_path: Path
-) -> None:
-    (script := tmp_path / "train.py").write_bytes(TINYLM.read_bytes())
-    nightjar(lab.data, "dims", "define", "--tag", "bare", "--profile", "mnist")
-    joined = {"worker_id": "bare", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "bare"}
-    token = lab.http.post("/register", json=joined).json()["worker_token"]
-    by = {"x-worker-token": token}
-    run = lab.http.post("/runs/start/bare", json={}, headers=by).json()["run_id"]
-    result = {"worker_id": "bare", "exp_id": run, "config": {}, "config_delta": {}, "val_bpb": 0.9}
-    sent = lab.http.post("/result", json={**result, "delta_bpb": -0.1, "duration_seconds": 1}, headers=by)
-    assert sent.status_code == 200, sent.text
-
-    done = nightjar(lab.data, "best", "bare", "--write", str(script))
-
-    assert done.returncode == 1
-    assert "ran the unchanged train.py of 'bare'" in done.stderr
     assert script.read_bytes() == TINYLM.read_bytes()
 
 
@@ -141,41 +111,6 @@ def test_a_swarm_without_a_gain_has_no_best_and_says_how_many_runs_came_to_nothi
     assert report.startswith("# worse: nothing was kept yet\n")
     assert "Never:" not in report
     assert "-0.100000 beside the baseline" in nightjar(lab.data, "show", run).stdout
-
-
-def test_best_shows_what_a_swarm_s_best_is_judged_by_and_how_to_take_it(lab: RunningLab) -> None:
-    first, last = nightjar(lab.data, "best", "swarm").stdout.splitlines()
-
-    assert first.startswith("swarm-3  -0.150000 (val_bpb 0.850000)  keep  ")
-    assert "nightjar best swarm --write train.py" in last
-
-
-def test_a_swarm_s_runs_are_listed_by_their_delta_with_the_value_beside_it(lab: RunningLab) -> None:
-    lines = nightjar(lab.data, "ls", "swarm").stdout.splitlines()
-    agents = nightjar(lab.data, "ls", "agents").stdout.splitlines()
-
-    assert lines[0].split()[:5] == ["experiment", "outcome", "delta_bpb", "val_bpb", "gain"]
-    [best] = [line.split() for line in lines if "swarm-3" in line]
-    gain = record(lab, "swarm-3")["delta"]  # over the best of another config: two runs may have had the same
-    assert best[1:5] == ["keep", "-0.150000", "0.850000", f"{gain:+.6f}"]
-    assert agents[0].split()[:4] == ["experiment", "outcome", "value", "gain"]
-
-
-def test_status_says_how_many_workers_a_swarm_has_and_of_agents_tags_nothing(lab: RunningLab) -> None:
-    lines = nightjar(lab.data, "status").stdout.splitlines()
-
-    [swarm] = [line for line in lines if line.startswith("swarm 'swarm': ")]
-    assert swarm.startswith("swarm 'swarm': 1 active worker, ")
-    assert ", 4 results, 0 frozen dimensions; ./nightjar call swarm::leaderboard --tag swarm" in swarm
-    assert not [line for line in lines if line.startswith("swarm 'agents'")]
-
-
-def test_show_says_whose_config_it_is_and_what_the_value_is_the_distance_of(lab: RunningLab) -> None:
-    shown = nightjar(lab.data, "show", "swarm-3").stdout
-
-    assert "-0.150000 (val_bpb 0.850000, its worker's baseline 1.000000: below zero is better)" in shown
-    assert "w1 (H100), config " in shown
-    assert "LEARNING_RATE = " in shown
 
 
 def test_the_diff_of_a_swarm_s_run_is_its_constants(lab: RunningLab) -> None:

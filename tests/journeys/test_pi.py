@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,22 +41,20 @@ def stage_of(*acts: Act) -> Iterator[Stage]:
         loop.close()
 
 
-@contextmanager
-def lab_with_model(folder: Path, stage: Stage) -> Iterator[RunningLab]:
-    keys = {"ANTHROPIC_API_KEY": KEY, SAID.base_url: SAID.at(stage.url)}
-    # the templates write once no process with a model was heard of for so long: a restart takes less
-    with running_lab(folder, **keys) as lab:
-        lab.start()
-        lab.setup()
-        yield lab
-
-
 def versions(lab: RunningLab) -> list[str]:
     return [v["author"] for v in lab.post("program/list", tag="t")["versions"]]
 
 
-def test_a_model_writes_the_program_and_a_killed_process_writes_it_after_its_restart(tmp_path: Path) -> None:
-    with stage_of(WRITTEN, Silence(), WRITTEN) as stage, lab_with_model(tmp_path, stage) as lab:
+def test_a_model_writes_the_program_also_after_a_kill_and_a_lab_ends_while_it_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        stage = stack.enter_context(stage_of(WRITTEN, Silence(), WRITTEN, Silence()))
+        keys = {"ANTHROPIC_API_KEY": KEY, SAID.base_url: SAID.at(stage.url)}
+        # the templates write once no process with a model was heard of for so long: a restart takes less
+        lab = stack.enter_context(running_lab(tmp_path, **keys))
+        lab.start()
+        lab.setup()
         assert KEY in lab.process("workers.pi").environ().values()
         supervisor = lab.process("workers.supervisor")
         assert KEY not in supervisor.environ().values()
@@ -75,18 +73,15 @@ def test_a_model_writes_the_program_and_a_killed_process_writes_it_after_its_res
             "/metrics shows that the model has written",
         )
 
+        lab.post("program/write", tag="t")
+        lab.until(lambda: len(stage.received) == 4, "the model is asked for version 3")
+
+        assert lab.stop() == 0
+        assert "killed" not in lab.output()
+
 
 def counted(lab: RunningLab, **labels: str) -> float:
     """How often a model was asked, as /metrics shows it."""
     families = text_string_to_metric_families(lab.http.get("/metrics").text)
     samples = [s for family in families for s in family.samples if s.name == "nightjar_author_calls_total"]
     return sum(s.value for s in samples if labels.items() <= s.labels.items())
-
-
-def test_the_lab_ends_in_order_while_a_model_does_not_answer(tmp_path: Path) -> None:
-    with stage_of(Silence()) as stage, lab_with_model(tmp_path, stage) as lab:
-        lab.post("program/write", tag="t")
-        lab.until(lambda: len(stage.received) == 1, "the model is asked")
-
-        assert lab.stop() == 0
-        assert "killed" not in lab.output()

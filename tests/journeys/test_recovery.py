@@ -9,26 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.running import FAST, QUICK, RunningLab, describe, lives, running_lab
-from tests.journeys.victims import STANDING, VICTIMS, train_horse
+from tests.journeys.running import FAST, RunningLab, describe, lives, running_lab
+from tests.journeys.victims import STANDING, VICTIMS
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 LONG: dict[str, Any] = {"config_delta": {"SECONDS": 2.0}}
 ENDLESS: dict[str, Any] = {"config_delta": {"SECONDS": 60.0}}
-
-COUNTS = """
-import os, time
-from nightjar_report import report
-VALUE = 1.0
-attempt = int(os.environ["NIGHTJAR_ATTEMPT"].split("/")[-2])
-report(VALUE, 0.5)
-time.sleep(600 if VALUE < 1 and attempt == 2 else 0.5)
-seconds = 1000 if VALUE < 1 and attempt == 1 else 1
-print(f"---\\nval_bpb: {VALUE}\\nnum_steps: 100\\ntraining_seconds: {seconds}")
-"""
-"""It says that another program slowed down its first attempt with another VALUE."""
-
 FINISHED = ("keep", "discard", "crash")
 
 
@@ -58,16 +45,20 @@ def tag(lab: RunningLab, request: pytest.FixtureRequest) -> str:
     return name
 
 
-STOPPED = ("web", "RQ worker", "Redis")
-"""One for each way to notice that a process stands still: by its pulse, by its lease, by its clients."""
+OFTEN = [
+    *((victim, signal.SIGKILL) for victim in ("horse", "RQ worker", "workers' supervisor", "web", "Redis")),
+    *((victim, signal.SIGSTOP) for victim in ("web", "RQ worker")),
+]
+"""One for each way to notice that a process has gone or stands still. All others are tried in a long run."""
 CASES = [
-    *(pytest.param(victim, signal.SIGKILL, id=f"{victim}-killed") for victim in VICTIMS),
-    *(pytest.param(victim, signal.SIGSTOP, id=f"{victim}-stopped") for victim in STOPPED),
-    *(
-        pytest.param(victim, signal.SIGSTOP, id=f"{victim}-stopped", marks=pytest.mark.long)
-        for victim in VICTIMS
-        if victim not in STOPPED
-    ),
+    pytest.param(
+        victim,
+        number,
+        id=f"{victim}-{number.name}",
+        marks=[] if (victim, number) in OFTEN else pytest.mark.long,
+    )
+    for number in (signal.SIGKILL, signal.SIGSTOP)
+    for victim in VICTIMS
 ]
 
 
@@ -153,55 +144,3 @@ def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -
         other.data = data  # what is alive on the lab's own data is not its to end
 
     lab.until_idle()
-
-
-def test_the_books_are_right_after_a_worker_was_killed_in_the_middle_of_a_run(
-    lab: RunningLab, tag: str
-) -> None:
-    lab.post("tag/budget", tag=tag, runs=1)
-    experiment = lab.submit(tag, **LONG)
-    lab.until_training(experiment)
-
-    train_horse(lab).kill()
-
-    found = lab.until_status(experiment, "keep")
-    lab.until_idle()
-    spent = lab.post("tag/budget", tag=tag)
-    assert [a["status"] for a in found["attempts"].values()] == ["lost", "keep"]
-    assert spent["runs"] == {"limit": 1, "spent": 1, "reserved": 0, "left": 0}
-    assert spent["gpu_seconds"]["reserved"] == 0
-    assert spent["gpu_seconds"]["spent"] > LONG["config_delta"]["SECONDS"]  # the lost attempt's time counts
-    assert lab.post("lab/audit")["violations"] == []
-
-
-def test_a_disturbed_run_runs_again_whatever_dies_meanwhile(lab: RunningLab) -> None:
-    base = lab.commit({"train.py": COUNTS})
-    policy = {**QUICK, "baseline_first": True}
-    lab.post("experiment/setup", tag="disturbed", base_commit=base, policy=policy)
-    experiment = lab.submit("disturbed", commit_sha=base, config_delta={"VALUE": 0.5})
-
-    def attempt() -> int:
-        return int(lab.get(f"experiment/{experiment}")["experiment"]["attempt"])
-
-    lab.until(lambda: attempt() == 2, "it runs again")
-    horse = train_horse(lab)
-    for process in (lab.process("-m triggers.web"), lab.process("-m triggers.events"), horse):
-        process.kill()
-
-    found = lab.until_status(experiment, "keep")
-    lab.until_idle()
-    assert [a["status"] for a in found["attempts"].values()] == ["contended", "lost", "keep"]
-    assert found["experiment"]["contended"] is True
-    assert lab.post("lab/audit")["violations"] == []
-
-
-def test_a_paused_tag_is_run_again_as_soon_as_it_is_resumed(lab: RunningLab, tag: str) -> None:
-    lab.setup("other")
-    lab.post("tag/pause", tag=tag, reason="prices are high")
-    held = lab.submit(tag)
-
-    lab.until_status(lab.submit("other"), "keep")
-    assert lab.status(held) == "queued"
-    lab.post("tag/unpause", tag=tag)
-
-    lab.until_status(held, "keep")

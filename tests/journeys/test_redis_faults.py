@@ -130,7 +130,13 @@ def event_ids(lab: RunningLab, after: str = "-") -> list[str]:
     return [entry[0].decode() for entry in found]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(name, marks=[] if name in ("slow", "another password") else pytest.mark.long)
+        for name in FAULTS
+    ],
+)
 def test_a_run_that_ends_while_redis_fails_is_delivered_once_and_everybody_goes_on_by_himself(
     one_lab: RunningLab, fault: str
 ) -> None:

@@ -48,25 +48,10 @@ def send(connection: redis.Redis, words: str) -> Any:
     return connection.execute_command(*words.split())  # type: ignore[no-untyped-call]  # redis has no types here
 
 
-@pytest.fixture(scope="module", params=["the embedded server", "an operator's own server"])
-def users(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
-    folder = tmp_path_factory.mktemp("users")
-    found = embedded(folder) if request.param == "the embedded server" else named(folder)
-    yield from found
-
-
-def embedded(folder: Path) -> Iterator[Users]:
-    with running_lab(folder) as lab:
-        lab.start()
-        full, worker = (
-            json.loads((lab.data / name).read_text()) for name in ("redis.json", "redis-worker.json")
-        )
-        with closing(connected(full["url"])) as admin, closing(connected(worker["url"])) as weak:
-            yield Users(lab, full["password"], full["port"], admin, weak)
-
-
-def named(folder: Path) -> Iterator[Users]:
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
     """The users that `./nightjar redis acl` prints, made as an operator would make them."""
+    folder = tmp_path_factory.mktemp("users")
     with EmbeddedRedis.start(Settings.model_validate({"data": folder / "server"})) as server:
         said = nightjar("redis", "acl")
         with closing(connected(server.url)) as admin:
@@ -126,25 +111,6 @@ def test_no_process_of_a_worker_has_the_full_password_in_its_environment_or_comm
         with suppress(psutil.NoSuchProcess):  # its run has ended meanwhile
             shown = [*process.cmdline(), *process.environ().values()]
             assert not any(users.full in text for text in shown), process
-
-
-def named_clients(users: Users) -> dict[str, str]:
-    """The user of each connection to Redis that has a name."""
-    clients: Any = users.admin.client_list()
-    return {client["name"]: client["user"] for client in clients if client["name"]}
-
-
-def test_rq_s_worker_alone_is_connected_and_as_the_workers_user(users: Users) -> None:
-    users.lab.until_idle()
-    users.lab.until(lambda: any("cpu0" in name for name in named_clients(users)), "RQ's worker is connected")
-
-    names = named_clients(users)
-
-    assert sum(bool(users.lab.processes(words)) for words in OF_WORKERS[:3]) == 3
-    assert [user for user in names.values() if "worker" in user]
-    assert {user for name, user in names.items() if "cpu0" in name} == {
-        user for user in names.values() if "worker" in user
-    }
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,10 @@ import pytest
 
 from tests.commands import command_line, nightjar
 from tests.journeys.running import RunningLab, running_lab
-from tests.workers.tiers import needs
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 READS = 'print(len(open("data/train.bin", "rb").read()))\nprint("val_bpb: 0.9")\n'
-SKL = "import os\nopen(os.path.expanduser('~/.cache/skl'))\n"
 
 
 @pytest.fixture
@@ -65,24 +63,3 @@ def test_ignored_data_is_told_of_before_the_first_run_and_read_once_it_is_linked
     (lab.repo / "nightjar.toml").write_text('link = ["data"]\n')
     lab.start()
     assert lab.until_status(lab.submit(), "keep", "discard")["log_tail"].startswith("4\n")
-
-
-def test_data_that_only_the_isolation_closes_is_told_with_the_option_that_opens_it(
-    lab: RunningLab, tmp_path: Path
-) -> None:
-    opens = f"--data-dir {tmp_path}/home/.cache/skl"
-    script = lab.commit({"train.py": f"{SKL}print('val_bpb: 1')\n"})
-    lab.start("--isolation", needs("landlock"))
-    lab.setup()
-
-    failed = lab.until_status(lab.submit(commit_sha=script), "crash")["experiment"]
-
-    assert opens in lab.output()
-    assert opens in failed["error"]
-    for words in (("show", failed["experiment_id"]), ("ls",), ("doctor",)):
-        assert opens in said(lab, *words), words
-
-    writes = lab.commit({"train.py": "import os\nos.makedirs(os.path.expanduser('~/.cache/x'))\n"})
-    failed = lab.until_status(lab.submit(commit_sha=writes), "crash")["experiment"]
-    for words in (("show", failed["experiment_id"]), ("ls",)):
-        assert "runs are isolated here" in (text := said(lab, *words)), text

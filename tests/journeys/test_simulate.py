@@ -22,7 +22,7 @@ from functions.swarm.rules.simulating import DOES_NOTHING, HELPS
 from functions.swarm.rules.trial_proposals import LEAST_RESULTS
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER
 from functions.swarm.rules.trials import SIGNALS
-from tests.commands import PATIENCE_S, command_line, nightjar, started_nightjar
+from tests.commands import PATIENCE_S, command_line, started_nightjar
 from tests.journeys.running import FAST, RunningLab, running_lab
 from triggers.cli.simulate import TRIAL
 
@@ -211,42 +211,3 @@ class Simulation:
         """Its exit code and what it printed."""
         said, _ = self._process.communicate(timeout=PATIENCE_S)
         return self._process.returncode, said
-
-
-def test_a_swarm_that_wants_a_token_is_simulated_with_one_and_says_what_it_could_not_read(
-    tmp_path: Path,
-) -> None:
-    with running_lab(tmp_path / "lab", FAST, NIGHTJAR_SWARM_SECRET="friends") as lab:
-        lab.start()
-        lab.post("token/issue", name="ops", role="operator")
-        url = f"http://127.0.0.1:{lab.port}"
-        asked = ("--workers", "3", "--rounds", "1", "--speed", "3000", "--meta-url", url)
-
-        refused = nightjar(tmp_path / "unused", "simulate", *asked)
-        done = nightjar(tmp_path / "unused", "simulate", *asked, "--enroll-token", "friends")
-
-    assert refused.returncode == 1
-    assert "Invalid enroll token" in refused.stderr
-    assert "--enroll-token" in refused.stderr
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert figures(done.stdout) | CLEAN == figures(done.stdout)
-    assert "not checked: the lab's audit (NIGHTJAR_TOKEN" in done.stdout
-
-
-def test_the_author_of_dimensions_needs_a_token_where_the_server_wants_one(tmp_path: Path) -> None:
-    with running_lab(tmp_path / "lab", FAST, NIGHTJAR_SWARM_SECRET="friends") as lab:
-        lab.start()
-        root = lab.post("token/issue", name="ops", role="operator")["token"]
-        lab.http.headers["Authorization"] = f"Bearer {root}"
-        agent_s = lab.post("token/issue", name="ann", role="agent")["token"]
-        url, data = f"http://127.0.0.1:{lab.port}", tmp_path / "unused"
-        asked = ("--workers", "3", "--rounds", "2", "--speed", "300", "--meta-url", url, "--propose")
-
-        without = nightjar(data, "simulate", *asked, "--enroll-token", "friends")
-        done = nightjar(data, "simulate", *asked, "--enroll-token", "friends", NIGHTJAR_TOKEN=agent_s)
-        proposed = lab.http.get("/dimension_proposals").json()["proposals"]
-
-    assert without.returncode == 1
-    assert "error: the author of dimensions: propose: 401" in without.stdout
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {each["name"] for each in proposed if each["source"] == "agent"} == {HELPS.name, DOES_NOTHING.name}

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.commands import command_line, nightjar
-from tests.journeys.running import FAST, reserved_port, running_lab
+from tests.journeys.running import FAST, running_lab
 from tests.workers.repository import Repository
 
 pytestmark = pytest.mark.process
@@ -110,14 +110,6 @@ def test_doctor_names_the_train_py_of_a_folder_and_who_has_no_name_for_git(tmp_p
     ]
 
 
-def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Path) -> None:
-    said, remedy = refused(tmp_path / "data", "--repo", str(project), "--python", "/no/such/python")
-
-    assert "--python '/no/such/python' is no program that can be run" in said
-    assert "name an interpreter" in remedy
-    assert not (tmp_path / "data").exists()
-
-
 @pytest.mark.timeout(300)
 def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
     with running_lab(tmp_path / "lab", FAST) as lab:
@@ -143,20 +135,6 @@ def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp
     assert lacks[0] == "warning"
     assert lacks[1].startswith(f"{sys.executable} does not have: torchless (train.py)")
     assert nowhere.startswith("none here: ")
-
-
-def test_a_swarm_s_profile_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-
-    with reserved_port() as free:
-        profile = {"NIGHTJAR_SWARM_PROFILE": str(tmp_path / "no-such.toml")}
-        done = nightjar(data, "up", NIGHTJAR_PORT=str(free.getsockname()[1]), **profile)
-
-    said, remedy = done.stderr.splitlines()
-    assert done.returncode == 1
-    assert "neither mnist nor nanochat, nor a file that can be read" in said
-    assert "nightjar dims scan" in remedy
-    assert not data.exists()
 
 
 def test_a_port_in_use_is_refused(project: Path, tmp_path: Path) -> None:

@@ -44,12 +44,9 @@ def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ((), 2, "name the TAG"),
         (("dusk", "--metric", "foo"), 1, "say --maximize or --minimize"),
         (("dusk", "--minimize"), 2, "--metric NAME"),
         (("dusk", "--policy", "keep_rule"), 2, "NAME=VALUE"),
-        (("dusk", "--policy", "keep_rule=lucky"), 1, "keep_rule"),
-        (("dusk dawn",), 2, "letters, digits"),
         (("dusk", "--budget", "0"), 1, "budgets.base_s"),
     ],
 )

@@ -66,17 +66,6 @@ def test_a_commit_that_the_worker_lacks_is_rebuilt_from_its_patch(
     assert found["diff"] == diff
 
 
-def test_an_evaluator_that_the_run_changes_makes_it_invalid(lab: RunningLab, tag: str) -> None:
-    cheat = "import os\nos.remove('prepare.py')\nopen('prepare.py', 'w').write('OFFSET = -0.9\\n')\n" + TRAIN
-
-    e = lab.until_status(lab.submit(tag, commit_sha=lab.commit({"train.py": cheat})), "invalid", "keep")[
-        "experiment"
-    ]
-
-    assert (e["status"], e["error_kind"], e["val_bpb"]) == ("invalid", "evaluator", None)
-    assert "was changed while the run went on" in e["error"]
-
-
 def test_a_discard_that_was_submitted_without_its_diff_can_be_rebuilt(
     lab: RunningLab, tag: str, tmp_path: Path
 ) -> None:
@@ -88,47 +77,6 @@ def test_a_discard_that_was_submitted_without_its_diff_can_be_rebuilt(
     assert found["experiment"]["has_diff"]
     assert rebuilt(lab, found["diff"], tmp_path) == git(lab.repo, "rev-parse", f"{worse}^{{tree}}")
     assert not found["experiment"]["diff_differs"]
-
-
-def test_what_is_kept_is_the_patch_of_what_was_trained(lab: RunningLab, tag: str, tmp_path: Path) -> None:
-    better = lab.commit({"train.py": TRAIN.replace("VALUE = 1.0", "VALUE = 0.5")})
-    other = git(lab.repo, "diff", "--binary", lab.base, better).replace("VALUE = 0.5", "VALUE = 0.25") + "\n"
-
-    experiment = lab.submit(tag, commit_sha=better, diff=other)
-    found = lab.until_status(experiment, "keep")
-
-    assert found["experiment"]["val_bpb"] == 0.5
-    assert rebuilt(lab, found["diff"], tmp_path) == git(lab.repo, "rev-parse", f"{better}^{{tree}}")
-    assert found["experiment"]["diff_differs"]
-    assert lab.get(f"experiment/{experiment}/wait")["diff_differs"]
-    assert lab.post("lab/audit")["violations"] == []
-
-
-def test_a_patch_that_does_not_apply_is_the_agent_s_fault_and_not_the_worker_s(
-    lab: RunningLab, tag: str
-) -> None:
-    patch = (
-        "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-no such line\n+x\n"
-    )
-
-    # other tests of this lab have crashed on it
-    [before] = lab.until(lambda: lab.get("pool/list")["workers"], "its slot is there")
-
-    elsewhere = {"commit_sha": "0123456789abcdef0123456789abcdef01234567", "diff": patch}
-    with pytest.raises(AssertionError, match="does not apply"):  # the web process tries it
-        lab.submit(tag, **elsewhere)
-
-    fields = {"tag": tag, "hypothesis": "h", "category": "other", "diff_summary": "d", **elsewhere}
-    experiment = lab.post("experiment/register", **fields)["experiment_id"]
-    lab.post("gpu/train", experiment_id=experiment)
-    e = lab.until_status(experiment, "crash")["experiment"]
-    lab.until_idle()
-
-    assert e["error_kind"] == "patch"
-    assert f"does not apply to the tag's base commit {lab.base}" in e["error"]
-    [gpu] = lab.get("pool/list")["workers"]
-    assert (gpu["status"], gpu["consecutive_crashes"]) == ("idle", before["consecutive_crashes"])
-    assert lab.post("experiment/resume", tag=tag)["consecutive_crashes_before"] == 1
 
 
 def rebuilt(lab: RunningLab, patch: str, folder: Path) -> str:
@@ -164,43 +112,6 @@ def test_a_run_that_reaches_its_tag_s_budget_is_stopped(lab: RunningLab, tag: st
     assert lab.post("tag/budget", tag=tag)["gpu_seconds"]["spent"] >= 3
     lab.until_idle()
     assert not lab.processes("train.py")
-
-
-def test_a_lease_that_the_agent_holds_is_used_for_the_training(lab: RunningLab, tag: str) -> None:
-    registered = lab.post(
-        "experiment/register",
-        tag=tag,
-        hypothesis="h",
-        category="other",
-        commit_sha=lab.base,
-        diff_summary="d",
-    )["experiment_id"]
-    lab.until_idle()
-    lease = lab.post("pool/acquire", experiment_id=registered)
-
-    accepted = lab.post("gpu/train", experiment_id=registered)
-
-    assert lease["acquired"]
-    assert accepted["status"] == "leased"
-    found = lab.until_status(registered, "keep")
-    assert found["attempts"]["1"]["fence"] == str(lease["fence"])
-    lab.until_idle()
-
-
-def test_finished_experiments_adapt_the_strategy_through_the_event_stream(lab: RunningLab, tag: str) -> None:
-    for nth in range(6):
-        lab.until_status(
-            lab.submit(tag, config_delta={"VALUE": 1.0 + nth, "SECONDS": 0.0}), "keep", "discard"
-        )
-
-    strategy = lab.until(
-        lambda: (
-            (s := lab.post("search/strategy", tag=tag))["version"] > 1 and "too few" not in s["reason"] and s
-        ),
-        "the strategy was adapted",
-    )
-
-    assert strategy["mode"] == "explore"
 
 
 def test_the_key_scopes_named_in_the_contract_are_there(lab: RunningLab, tag: str) -> None:

@@ -98,11 +98,8 @@ def found(lab: RunningLab, victim: str) -> psutil.Process:
     return process
 
 
-@pytest.mark.parametrize(
-    "victims", [("train child", "events", "RQ worker"), pytest.param((), marks=pytest.mark.long)]
-)
 def test_luck_is_kept_and_taken_back_and_a_true_gain_stays(
-    lab: RunningLab, researcher: Any, heard: list[str], victims: tuple[str, ...]
+    lab: RunningLab, researcher: Any, heard: list[str]
 ) -> None:
     lab.setup("t", **{"keep_rule": "confirmed", "budgets.base_s": 0.3, "baseline_first": True})
     researcher.join()
@@ -111,7 +108,11 @@ def test_luck_is_kept_and_taken_back_and_a_true_gain_stays(
 
     researcher.try_one("luck")
     kept = lab.post("experiment/best", tag="t")["best"]["experiment_id"], researcher.standing.experiment_id
-    for name in victims:  # between the two runs, or in the middle of the second
+    for name in (
+        "train child",
+        "events",
+        "RQ worker",
+    ):  # between the two runs, or in the middle of the second
         found(lab, name).kill()
     lab.until(lambda: trust(lab, "t-2") == ("discard", "demoted"), "the luck is demoted")
     after_luck = lab.post("experiment/best", tag="t")["best"]["experiment_id"], table(lab)

@@ -217,10 +217,7 @@ def test_stop_and_retest(lab: RunningLab) -> None:
     ("words", "told"),
     [
         (("ls", "nix"), "the lab has "),
-        (("program", "--tag", "nix"), "the lab has "),
-        (("journal", "--tag", "nix"), "the lab has "),
         (("ls", "--status", "kep"), "'keep'"),
-        (("show", "t-99"), "there is no experiment 't-99'"),
         (("shw", "t-3"), "did you mean show"),
         (("call", "report::sumary"), "did you mean report::summary"),
     ],

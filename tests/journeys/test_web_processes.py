@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from tests.journeys.running import FAST, PATIENCE_S, RunningLab, reserved_port, running_lab
+from tests.journeys.running import FAST, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -195,48 +189,6 @@ def test_a_ticket_of_one_process_opens_one_stream_of_what_happens_at_either(
 
     assert (status, heard["subject"]) == (200, registered["experiment_id"])
     assert one.ask("GET", f"/api/events?ticket={ticket}", authorization="")[0] == 401
-
-
-def test_streams_may_have_a_process_of_their_own_on_another_port(lab: RunningLab) -> None:
-    lab.setup("apart")
-    shown = {"authorization": f"Bearer {lab.post('token/issue', name='eva', role='viewer')['token']}"}
-    with closing(reserved_port()) as reserved:
-        port = reserved.getsockname()[1]
-        own = os.environ | FAST | {"NIGHTJAR_DATA": str(lab.data), "NIGHTJAR_PORT": str(port)}
-        web = subprocess.Popen([sys.executable, "-P", "-m", "triggers.web"], env=own)
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0, headers=shown) as client:
-                lab.until(lambda: client.get("/healthz").is_success, "it answers")
-                with client.stream("GET", "/api/events?tag=apart") as stream:
-                    lines = stream.iter_lines()
-                    assert next(lines).startswith("id: ")
-                    lab.post("experiment/register", **idea("apart"))
-                    assert "event: experiment.registered" in lines
-        finally:
-            web.terminate()
-            web.wait(PATIENCE_S)
-
-
-def test_what_a_token_has_spent_at_one_process_it_has_spent_at_the_other(tmp_path: Path) -> None:
-    with running_lab(tmp_path, FAST, NIGHTJAR_RATE_PER_S="0.001") as lab:
-        start(lab)
-        shown = {"authorization": f"Bearer {lab.post('token/issue', name='ann', role='agent')['token']}"}
-        with both(lab) as (one, other):
-            answers = [each.ask("GET", "/api/token/whoami", **shown)[0] for each in (one, other, one)]
-
-    assert answers == [200, 429, 429]
-
-
-def test_the_counts_of_both_are_in_each_answer(lab: RunningLab, two: tuple[Visitor, Visitor]) -> None:
-    for each in two:
-        assert each.ask("GET", "/api/report/tags")[0] == 200
-
-    def told(each: Visitor) -> list[float]:
-        families = text_string_to_metric_families(each.ask("GET", "/metrics")[1].decode())
-        calls = next(f for f in families if f.name == "nightjar_function_calls")
-        return [s.value for s in calls.samples if s.labels["function"] == "report::tags"]
-
-    lab.until(lambda: [told(each) for each in two] == [[2.0], [2.0]], "both are counted")
 
 
 def test_a_killed_process_leaves_the_port_to_the_other_and_comes_back(lab: RunningLab) -> None:
