@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.journeys.running import RunningLab
@@ -40,38 +38,6 @@ def test_agents_at_work_are_shown_with_what_they_use(page: Page, lab: RunningLab
     assert page.said() == []
 
 
-def test_a_limited_agent_s_restart_is_told_as_time_to_come(page: Page, lab: RunningLab, tag: str) -> None:
-    now = int(time.time())
-    limit = {"since": now, "until": now + 5000, "said": "usage limit reached"}
-    lab.post("agent/announce", tag=tag, agent="ada", state="limited", starts=1, limit=limit)
-
-    page.show(tag=tag, view="agents")
-
-    page.until("starts again in ", "#working")
-    (exact,) = page.run("return [...document.querySelectorAll('#working time')].map((e) => e.title)")
-    assert exact in page.run("return document.querySelector('#working .dim.cut').title")
-    lab.post("agent/announce", tag=tag, agent="ada", state="ended")
-    assert page.said() == []
-
-
-def test_a_name_that_is_cut_shows_whole_with_the_keyboard_s_focus(
-    page: Page, lab: RunningLab, tag: str
-) -> None:
-    name = "the-agent-that-tries-wider-models-" * 2
-    measured(lab, tag, 3.0, agent=name)
-    lab.post("agent/announce", tag=tag, agent=name, state="working", starts=1)
-    with page.on_a_phone():
-        page.show(tag=tag, view="agents")
-        page.settles(lambda: [len(page.rows()), len(page.texts("#working li"))], [1, 1])
-        page.browser.press("\ue004")  # Tab: from here on the focus is the keyboard's
-
-        for place in ("#view td a", "#working li [tabindex]"):
-            page.run("document.querySelector(arguments[0]).focus()", place)
-            page.until(name, "#whole:not([hidden])")
-    lab.post("agent/announce", tag=tag, agent=name, state="ended")
-    assert page.said() == []
-
-
 def test_a_new_agent_appears_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(tag=tag, view="agents")
     page.until("nightjar agent")
@@ -79,14 +45,3 @@ def test_a_new_agent_appears_without_a_reload(page: Page, lab: RunningLab, tag: 
     measured(lab, tag, 3.0, agent="eve")
 
     page.settles(lambda: [row[0] for row in page.rows()], ["eve"])
-
-
-def test_a_click_on_a_title_sorts_the_agents(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5, agent="ada")
-    measured(lab, tag, 4.0, 4.5, 4.6, agent="bob")
-    page.show(tag=tag, view="agents")
-    page.settles(lambda: [row[0] for row in page.rows()], ["ada", "bob"])
-
-    page.click("Ideas", "th button")
-
-    page.settles(lambda: [row[0] for row in page.rows()], ["bob", "ada"])

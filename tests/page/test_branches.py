@@ -103,17 +103,3 @@ def test_a_new_run_and_a_near_miss_appear_without_a_reload(page: Page, lab: Runn
     page.browser.until(lambda: len(drawn(page)["parents"]) == 1, "its parent")
     page.until("one chain", ".figures")
     assert page.said() == []
-
-
-def test_a_long_chain_begins_at_its_newest_part(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, *(3.0 + nth / 1000 for nth in range(230)))
-
-    page.show(tag=tag, view="branches")
-
-    page.browser.until(lambda: len(drawn(page).get("discard", [])) == 229, "every run")
-
-    def in_sight() -> tuple[bool, float]:
-        (zoom, *_) = page.asked(f"{CHART} return chart.getOption().dataZoom;")
-        return zoom["start"] > 5, zoom["end"]
-
-    page.settles(in_sight, (True, 100))

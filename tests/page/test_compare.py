@@ -6,7 +6,7 @@ import pytest
 
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
-from tests.page.test_run import BASE_PATCH, HOSTILE, measured, registered
+from tests.page.test_run import BASE_PATCH, measured, registered
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -60,18 +60,6 @@ def test_a_line_with_the_keyboard_s_focus_shows_its_cut_texts_whole(
     assert page.said() == []
 
 
-def test_trust_says_what_evidence_there_is_for_each_run(page: Page, lab: RunningLab, tag: str) -> None:
-    lab.post("search/set-policy", tag=tag, policy={"keep_rule": "confirmed"})
-    names = [lab.submit(tag, config_delta={"VALUE": value, "SECONDS": 0.1}) for value in (3.0, 2.0)]
-    for name in names:
-        lab.until_status(name, "keep")
-    claimed = measured(lab, tag, 1.0)
-
-    page.show(tag=tag, view="compare", ids=",".join([*names, claimed]))
-
-    page.settles(lambda: table(page).get("≠ trust"), ["first", "confirmed", "claimed"])
-
-
 def test_constants_and_curves_of_runs_of_two_tags(page: Page, lab: RunningLab, tag: str) -> None:
     lab.setup(f"{tag}b")
     one = lab.submit(tag, config_delta={"VALUE": 3.0, "SECONDS": 0.3})
@@ -88,18 +76,6 @@ def test_constants_and_curves_of_runs_of_two_tags(page: Page, lab: RunningLab, t
     page.settles(lambda: page.run(label), f"reports of {one}, {other}")
     page.click(other, "#view thead a")
     page.settles(page.address, {"tag": f"{tag}b", "run": other})
-    assert page.said() == []
-
-
-def test_a_change_of_constants_alone_is_told_in_words(page: Page, lab: RunningLab, tag: str) -> None:
-    parent = lab.submit(tag, config_delta={"VALUE": 3.0}, diff="")
-    child = lab.submit(tag, config_delta={"VALUE": 2.0}, diff="", parent_id=parent)
-
-    page.show(tag=tag, view="compare", ids=f"{parent},{child}")
-
-    page.until(
-        f"The code is the same. {parent} sets VALUE = 3.0; {child} sets VALUE = 2.0.", "#view .nothing"
-    )
     assert page.said() == []
 
 
@@ -126,39 +102,4 @@ def test_a_run_that_ends_changes_its_column_without_a_reload(page: Page, lab: Ru
     lab.post("experiment/complete", experiment_id=other, val_bpb=2.0)
 
     page.settles(lambda: table(page).get("≠ verdict"), ["first", "keep"])
-    assert page.said() == []
-
-
-def test_a_run_that_is_not_there_is_named_and_the_others_are_compared(
-    page: Page, lab: RunningLab, tag: str
-) -> None:
-    one, other = measured(lab, tag, 3.0), measured(lab, tag, 2.5)
-
-    page.show(tag=tag, view="compare", ids=f"{one},{tag}-99,{other}")
-
-    page.until(f"there is no experiment '{tag}-99'", "#view .problem")
-    page.settles(lambda: table(page).get("≠ val_bpb"), ["3.000000", "2.500000"])
-
-
-def test_without_two_runs_it_says_where_to_choose_them(page: Page, lab: RunningLab, tag: str) -> None:
-    page.show(tag=tag, view="compare", ids=f"{tag}-1")
-    page.until("Nothing to compare yet")
-
-    page.click("the table of runs")
-
-    page.settles(lambda: page.address().get("view"), "runs")
-
-
-def test_texts_of_agents_are_text_and_five_runs_fit_a_phone(page: Page, lab: RunningLab, tag: str) -> None:
-    change = f"{BASE_PATCH}-a\n+{HOSTILE}{'y' * 100_000}\n"
-    names = [
-        measured(lab, tag, 9.0 - nth, hypothesis=HOSTILE, diff_summary=HOSTILE, diff=f"{change}+{nth}\n")
-        for nth in range(5)
-    ]
-    with page.on_a_phone():
-        page.show(tag=tag, view="compare", ids=",".join(names))
-        page.browser.until(lambda: len(page.texts("#view .patch")) == 5, "the changes")
-        assert page.fits()
-    assert page.run("return document.querySelectorAll('img[src=x], body script, #view b b').length") == 0
-    assert page.run("return window.owned ?? null") is None
     assert page.said() == []

@@ -57,33 +57,6 @@ def test_constants_that_vary_are_drawn_in_the_way_that_is_chosen(
     assert page.said() == []
 
 
-def test_the_constants_that_most_runs_set_are_drawn_first(page: Page, lab: RunningLab, tag: str) -> None:
-    runs = [
-        lab.submit(tag, config_delta=config)
-        for config in (
-            {"SECONDS": 0.1, "VALUE": 3.0},
-            {"SECONDS": 0.2, "VALUE": 2.5},
-            {"VALUE": 2.0},
-        )
-    ]
-    for name in runs:
-        lab.until_status(name, "keep")
-
-    page.show(tag=tag, kind="rank")
-
-    chosen = "return [...document.querySelectorAll('#constants .axes select')].map((select) => select.value)"
-    page.settles(lambda: page.run(chosen), ["rank", "VALUE", "SECONDS"])
-
-
-def test_a_tag_without_varying_constants_has_no_such_panel(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5)
-
-    page.show(tag=tag)
-
-    page.until("2 runs", "#view .note")
-    assert page.texts("#constants:not([hidden])") == []
-
-
 def test_the_timeline_has_a_bar_for_each_run(page: Page, lab: RunningLab, tag: str) -> None:
     names = measured(lab, tag, 3.0, 2.5, agent="ada")
     page.show(tag=tag)

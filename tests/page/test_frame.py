@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.browser import Browser
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import RunningLab
 from tests.page.pages import HOSTILE, Page
 from tests.page.test_runs import measured
 
@@ -87,17 +87,6 @@ def test_a_tag_without_runs_names_the_next_command(page: Page, tag: str) -> None
         page.until(f"No run yet. ./nightjar agent --tag {tag} -- claude -p starts an agent.")
 
 
-def test_a_text_from_right_to_left_turns_no_figure_around(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0)
-    measured(lab, tag, 2.5, diff_summary="wider \u202e model")
-    place = "return document.querySelector(`.headline ${arguments[0]}`).getBoundingClientRect().x"
-
-    page.show(tag=tag)
-
-    page.until("+0.500000", ".headline")
-    assert page.run(place, "a") < page.run(place, ".gain")
-
-
 def test_an_unknown_tag_offers_the_known_ones(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(tag="no-such-tag")
     page.until("There is no tag no-such-tag")
@@ -169,21 +158,6 @@ def test_markup_that_got_in_by_a_mistake_would_be_refused(page: Page, tag: str) 
     assert page.run("return window.owned ?? null") is None
 
 
-def test_the_page_goes_on_after_the_web_process_was_killed(page: Page, lab: RunningLab, tag: str) -> None:
-    page.show(tag=tag, view="runs")
-    page.until("No run yet.")
-    page.run("window.loaded = 'once'")
-
-    lab.process("triggers.web").kill()
-    page.until("reconnecting", "#connection")
-    lab.until(lambda: lab.get("lab/status")["counts"].get("web"), "the web process is back")
-    measured(lab, tag, 3.0)
-
-    page.until("live", "#connection")
-    page.browser.until(lambda: [row[1] for row in page.rows()] == ["first"], "the row")
-    assert page.run("return window.loaded") == "once"
-
-
 def test_health_turns_red_when_a_process_is_missing(browser: Browser, lab: RunningLab, tag: str) -> None:
     page = Page(browser, lab)
     page.show(tag=tag)
@@ -193,20 +167,3 @@ def test_health_turns_red_when_a_process_is_missing(browser: Browser, lab: Runni
     page.show(tag=tag, anew=True)
 
     page.until("no clock process runs: ./nightjar up", "#health.bad")
-
-
-def test_an_empty_lab_says_what_to_do_next(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with running_lab(tmp_path_factory.mktemp("empty")) as empty:
-        empty.start()
-        seen = Page(browser, empty)
-        seen.show()
-        seen.until("No research yet")
-        seen.until("./nightjar setup mar11")
-
-        empty.setup("first")
-
-        seen.until("first", "#tags a[aria-current]")
-        seen.until_gone("#empty")
-        assert seen.said() == []

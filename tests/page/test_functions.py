@@ -154,23 +154,6 @@ def test_an_operator_changes_a_value_of_the_policy(page: Page, lab: RunningLab, 
     assert (after["version"], after["policy"]["near_miss_margin"]) == (before["version"] + 1, 0.25)
 
 
-def test_a_value_that_the_policy_refuses_is_shown_with_the_reason(
-    page: Page, lab: RunningLab, tag: str
-) -> None:
-    before = lab.post("search/policy", tag=tag)
-    page.sign_in()
-    page.show(tag=tag)
-    page.click("Policy", ".acts button")
-    page.browser.until(lambda: page.texts("#asking[open] select"), "the form")
-
-    page.run("document.querySelector('#asking [name=value]').value = '\"nonsense\"'")
-    page.click("Change", "#asking button")
-
-    page.browser.until(lambda: any(page.texts("#asking .problem")), "the refusal")
-    assert lab.post("search/policy", tag=tag)["version"] == before["version"]
-    page.click("Cancel", "#asking button")
-
-
 def test_functions_of_your_own_that_nightjar_toml_names_are_told_listed_and_called(
     browser: Browser, tmp_path: Path
 ) -> None:

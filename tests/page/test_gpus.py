@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser import Browser
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -49,24 +48,3 @@ def test_an_operator_drains_a_slot_and_takes_that_back(page: Page, lab: RunningL
     page.until("idle", ".slot .badge")
     lab.until(lambda: status(lab) == "idle", "it is lent again")
     assert page.said() == []
-
-
-def test_a_lab_without_a_slot_names_the_command_unless_a_swarm_works(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with running_lab(tmp_path_factory.mktemp("bare")) as bare:
-        bare.start("--cpu", "0")
-        page = Page(browser, bare)
-        page.show(view="gpus")
-        page.until("No worker yet")
-        page.until("worker --repo PATH", ".commands code")
-
-        dimension = {"name": "LR", "dtype": "float", "min": 0.1, "max": 0.2}
-        bare.post("dimension/define", tag="s", dimensions=[dimension])
-        joined = {"worker_id": "w", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "s"}
-        bare.http.post("/register", json=joined)
-
-        page.until("1 swarm worker trains", "#slots")
-        page.until("1 swarm worker", "#health")
-        page.browser.until(lambda: "No worker yet" not in page.texts("#slots")[0], "no command is named")
-        assert page.said() == []

@@ -107,12 +107,3 @@ def test_times_stay_within_the_timeline_whenever_its_runs_end(page: Page) -> Non
     page.show()
 
     assert [misplaced(340, 350, texts) for texts in page.asked(TIMELINES)] == [[]] * 200
-
-
-def test_a_chart_without_values_makes_none_up(page: Page, lab: RunningLab, tag: str) -> None:
-    page.show(tag=tag)
-
-    page.browser.until(lambda: page.texts("#view .plot canvas"), "the chart")
-    page.settles(lambda: page.asked(TEXTS)["texts"], [])
-    page.click("timeline", ".axes button")
-    page.settles(lambda: page.asked(TEXTS)["texts"], [])

@@ -67,22 +67,6 @@ def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
     assert sizes[0] > max(sizes[1:]), "the best is the largest number"
 
 
-def test_figures_have_the_digits_that_the_noise_allows(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5)
-    for value in (2.53, 2.47):
-        retest = lab.post("experiment/retest", experiment_id=f"{tag}-2", train=False)["retest_id"]
-        lab.post("experiment/complete", experiment_id=retest, val_bpb=value)
-
-    page.show(tag=tag)
-
-    page.settles(lambda: figure(page, "Noise")[1:2], ["0.030"])
-    page.settles(lambda: len(series(page).get("retest", [])), 2)
-    page.settles(lambda: figure(page, "Best val_bpb")[1:2], ["2.500"])
-    page.settles(lambda: page.texts("#tags a[aria-current] .best"), ["2.500"])
-    page.settles(lambda: page.run("return document.title.split(' ')[0]"), "2.500")
-    page.until(f"none of 1 keep holds yet. Retests of {tag}-2 and {tag}-1 can show it", "#holds")
-
-
 def test_the_plot_shows_every_run_by_its_verdict_and_grows(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, 2.5, 4.0)
     page.show(tag=tag)
@@ -128,18 +112,6 @@ def test_a_crash_stands_on_the_strip_and_an_outlier_takes_no_room(
     assert len(names) == 14
 
 
-def test_an_outlier_takes_no_room_among_a_few_runs_either(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5, 2.7)
-    page.show(tag=tag)
-    page.until("3 runs", ".note")
-    assert "beyond" not in page.texts(".note")[0]
-
-    measured(lab, tag, 900.0)
-
-    page.until("1 beyond the axis", ".note")
-    page.browser.until(lambda: top(page) < 10, "the usual range")
-
-
 def test_a_wheel_zooms_and_a_click_on_a_point_opens_its_run(page: Page, lab: RunningLab, tag: str) -> None:
     names = measured(lab, tag, 3.0, 2.5)
     page.show(tag=tag)
@@ -163,17 +135,6 @@ def test_a_wheel_zooms_and_a_click_on_a_point_opens_its_run(page: Page, lab: Run
     assert page.said() == []
 
 
-def test_the_axes_stand_in_the_address(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5)
-    page.show(tag=tag, x="time", y="log")
-
-    def kinds() -> list[str]:
-        found = page.asked(OPTION) or {}
-        return [axes[0]["type"] for axes in (found.get("xAxis"), found.get("yAxis")) if axes]
-
-    page.settles(kinds, ["time", "log"])
-
-
 def test_an_operator_pauses_and_resumes_a_tag(page: Page, lab: RunningLab, tag: str) -> None:
     page.sign_in()
     page.show(tag=tag)
@@ -188,25 +149,6 @@ def test_an_operator_pauses_and_resumes_a_tag(page: Page, lab: RunningLab, tag: 
     page.confirm("Resume")
     page.until("Pause", ".acts")
     assert tag not in lab.get("lab/status")["paused_tags"]
-
-
-def test_an_operator_pauses_and_resumes_all_tags(page: Page, lab: RunningLab, tag: str) -> None:
-    page.show(tag=tag)
-    page.until("slot", "#health")
-    assert page.texts("#all button") == [], "a visitor sees no controls"
-    page.sign_in()
-
-    page.click("Pause all", "#all button")
-    question = page.confirm("Pause all")
-
-    assert question.endswith("starts. Running ones finish.")
-    page.settles(lambda: page.texts("#all button"), ["Resume all"])
-    assert len(lab.get("lab/status")["paused_tags"]) == lab.get("lab/status")["tags"]
-    page.until("paused", "#health")
-    page.click("Resume all", "#all button")
-    page.confirm("Resume all")
-    page.settles(lambda: page.texts("#all button"), ["Pause all"])
-    assert lab.get("lab/status")["paused_tags"] == []
 
 
 def test_nothing_jumps_while_a_run_comes_in(page: Page, lab: RunningLab, tag: str) -> None:

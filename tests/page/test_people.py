@@ -10,7 +10,6 @@ import pytest
 from tests.browser import Browser
 from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import Page
-from tests.page.swarms import Swarm
 from tests.page.test_runs import measured
 from tests.test_documents import PAGES, check_command
 
@@ -75,16 +74,6 @@ def test_an_operator_finds_the_command_that_signs_in_then_a_control_of_a_run(
     page.until("Retract", "#view .acts button")
 
 
-def test_an_operator_finds_what_to_do_about_a_slot(page: Page, lab: RunningLab, tag: str) -> None:
-    page.sign_in()
-    operator = Reader(page, tag=tag)
-
-    operator.click("GPUs")
-    operator.click("Drain")
-
-    page.until("No further run is lent to it.", "#asking[open]")
-
-
 def test_an_organiser_finds_the_invitations_and_a_limit(page: Page, lab: RunningLab, tag: str) -> None:
     page.sign_in()
     Reader(page, tag=tag).click("Agents")
@@ -99,17 +88,6 @@ def test_an_organiser_finds_the_invitations_and_a_limit(page: Page, lab: Running
     organiser.click("tag::budget", "#view td a")
 
     page.until("gpu_seconds", "#details form.call")
-
-
-def test_an_organiser_of_a_swarm_finds_what_invites_its_workers(
-    page: Page, lab: RunningLab, tag: str
-) -> None:
-    Swarm(lab, tag)
-    organiser = Reader(page, tag=tag)
-
-    organiser.click("Swarm")
-
-    organiser.finds(f"./nightjar join --url http://127.0.0.1:{lab.port} --worker-id NAME --train-py train.py")
 
 
 def test_a_worker_owner_finds_the_command_that_joins_by_url(page: Page, lab: RunningLab, tag: str) -> None:

@@ -75,25 +75,6 @@ def test_the_journal_shows_its_checkpoints_as_tables(page: Page, swarm: Swarm) -
     page.until("Belief movements", ".journal details[open] h3")
 
 
-def test_a_tag_of_agents_without_a_version_names_the_next_command(page: Page, tag: str) -> None:
-    page.show(tag=tag, view="program")
-
-    page.until(f"call program::write --tag {tag}", ".nothing code")
-    assert page.said() == []
-
-
-def test_texts_of_a_version_are_texts_and_fit_a_phone(page: Page, swarm: Swarm) -> None:
-    written(swarm, "<script>alert(1)</script>" + "x" * 170)
-    with page.on_a_phone():
-        page.show(tag=swarm.tag, view="program")
-
-        page.until("<script>alert(1)</script>", ".figures .more")
-        page.browser.until(lambda: added(page), "the change")
-        assert page.run("return document.querySelectorAll('#view script').length") == 0
-        assert page.fits()
-    assert page.said() == []
-
-
 @pytest.fixture
 def drafting_lab(tmp_path: Path) -> Iterator[RunningLab]:
     """A lab that drafts the next program ahead, after each result."""

@@ -11,10 +11,6 @@ from tests.page.pages import Page
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-HOSTILE = (
-    '<img src=x onerror="window.owned=1"><script>window.owned=1</script><b>wider</b> \x1b[31mred \u202eback'
-)
-LONG = "y" * 100_000
 ENTER = "\ue007"
 BASE_PATCH = "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n"
 IN_SIGHT = """
@@ -31,13 +27,6 @@ for step in range(1, 2000):
     print("step", step, flush=True)
     report(3 - step / 2000, step / 2000)
     time.sleep(0.1)
-"""
-COUNTS = """
-import os
-VALUE = 3.0
-attempt = int(os.environ["NIGHTJAR_ATTEMPT"].split("/")[-2])
-seconds = 1000 if VALUE < 3 and attempt == 1 else 1
-print(f"---\\nval_bpb: {VALUE}\\nnum_steps: 100\\ntraining_seconds: {seconds}")
 """
 
 
@@ -243,23 +232,6 @@ def test_an_operator_runs_a_run_again_and_sees_its_value(page: Page, lab: Runnin
     assert page.said() == []
 
 
-def test_an_operator_retracts_a_result_and_has_to_say_why(page: Page, lab: RunningLab, tag: str) -> None:
-    name = measured(lab, tag, 2.0)
-    page.sign_in()
-    page.show(tag=tag, run=name)
-    page.click("Retract")
-    page.until("cannot be undone", "#asking")
-
-    page.click("Retract", "#asking button")
-    page.settles(lambda: len(page.texts("#asking[open] input:invalid")), 1)
-    assert lab.status(name) == "keep"
-    page.browser.write("#asking input", "leaked data")
-    page.click("Retract", "#asking button")
-
-    page.until("Taken back: leaked data", "#view .headline")
-    assert lab.status(name) == "retracted"
-
-
 def test_the_keyboard_reaches_an_action_and_escape_leaves_it(page: Page, lab: RunningLab, tag: str) -> None:
     name = registered(lab, tag)
     page.sign_in()
@@ -297,39 +269,6 @@ def test_a_visitor_sees_no_control_and_the_lab_refuses_one(page: Page, lab: Runn
     assert refused == [403, 403, 403]
 
 
-def test_texts_of_agents_are_text_and_break_no_layout(page: Page, lab: RunningLab, tag: str) -> None:
-    diff = f"{BASE_PATCH}-a\n+{HOSTILE}\n+{LONG}\n"
-    name = registered(lab, tag, hypothesis=HOSTILE, agent="a", diff_summary=HOSTILE, diff=diff)
-    lab.post("experiment/crash", experiment_id=name, error=f"{HOSTILE}\n{LONG[:60_000]}")
-
-    page.show(tag=tag, run=name)
-
-    page.until("<script>", "#view .patch")
-    error = (
-        "return document.querySelector('#view .error pre, #view .error')?.textContent.slice(0, arguments[0])"
-    )
-    page.settles(lambda: page.run(error, len(HOSTILE)), HOSTILE)
-    hypothesis = "return document.querySelector('#view .hypothesis')?.textContent"
-    page.settles(lambda: page.run(hypothesis), HOSTILE)
-    assert page.run("return document.querySelectorAll('img[src=x], body script, #view b b').length") == 0
-    assert page.run("return window.owned ?? null") is None
-    assert page.fits()
-    assert page.said() == []
-
-
-def test_a_run_that_only_its_agent_measured_says_so_and_has_no_gain(
-    page: Page, lab: RunningLab, tag: str
-) -> None:
-    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0}), "keep")
-    name = measured(lab, tag, 4.0, hypothesis="wider")
-
-    page.show(tag=tag, run=name)
-
-    page.until("only its agent has measured it", "#view .facts")
-    page.settles(lambda: figures(page).get("Gain"), "—")
-    assert page.said() == []
-
-
 def test_a_certificate_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: str) -> None:
     reference = lab.submit(tag, config_delta={"VALUE": 3.0})
     lab.until_status(reference, "keep")
@@ -340,33 +279,6 @@ def test_a_certificate_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: st
     page.show(tag=tag, run=name)
 
     page.until(f"certified, 3 pairs: a gain over {reference} at alpha 0.2", "#view .facts")
-    assert page.said() == []
-
-
-def test_a_run_that_another_program_slowed_down_says_so(page: Page, lab: RunningLab, tag: str) -> None:
-    base = lab.commit({"train.py": COUNTS})
-    lab.post("experiment/setup", tag=f"{tag}s", base_commit=base, policy={"budgets.base_s": 20})
-    name = lab.submit(f"{tag}s", commit_sha=base, config_delta={"VALUE": 2.0})
-    lab.until_status(name, "keep")
-
-    page.show(tag=f"{tag}s", view="run", run=name)
-
-    page.until("another program slowed an attempt down: its value counts for nothing, and it ran again")
-    page.until("s: contended")
-    page.until("s, attempt 2: keep")
-
-
-def test_a_transfer_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: str) -> None:
-    against = lab.submit(tag, config_delta={"VALUE": 3.0})
-    lab.until_status(against, "keep")
-    name = lab.submit(tag, config_delta={"VALUE": 2.0})
-    lab.until_status(name, "keep")
-    lab.post("trust/transfer", experiment_id=name, against=against, begin=True)
-
-    page.show(tag=tag, run=name)
-
-    page.until(f"inconclusive: gain over {against} +1 at ", "#view .facts")
-    page.until("have the script train for NIGHTJAR_BUDGET_S seconds", "#view .facts")
     assert page.said() == []
 
 
@@ -416,21 +328,3 @@ def test_a_run_that_is_not_there_is_named_with_a_way_back(page: Page, lab: Runni
     page.click("All runs of this tag")
 
     page.settles(lambda: page.address().get("view"), "runs")
-
-
-def test_an_address_without_its_tag_finds_the_run(page: Page, lab: RunningLab, tag: str) -> None:
-    name = measured(lab, tag, 3.0)
-    lab.setup(f"{tag}other")
-
-    page.show(run=name)
-
-    page.settles(lambda: page.address().get("tag"), tag)
-    page.until("first: nothing".capitalize(), "#view .headline")
-
-
-def test_a_run_fits_a_phone(page: Page, lab: RunningLab, tag: str) -> None:
-    name = measured(lab, tag, 3.0, hypothesis="a wider model " * 20, diff=f"{BASE_PATCH}-a\n+{'b' * 300}\n")
-    with page.on_a_phone():
-        page.show(tag=tag, run=name)
-        page.until("+bbb", "#view .patch")
-        assert page.fits()

@@ -106,17 +106,6 @@ def test_chosen_runs_are_compared(page: Page, lab: RunningLab, tag: str) -> None
     assert page.address()["ids"].split(",") == names[:2]
 
 
-def test_a_near_miss_and_a_claim_are_named(page: Page, lab: RunningLab, tag: str) -> None:
-    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0}), "keep")
-    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0005}), "discard")
-    measured(lab, tag, 2.0)
-
-    page.show(tag=tag, view="runs")
-
-    page.settles(lambda: [row[1] for row in page.rows()], ["discard ?", "near miss", "first"])
-    assert page.rows()[0][3] == "", "a claim has no gain"
-
-
 def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, diff_summary=HOSTILE)
 
@@ -128,21 +117,6 @@ def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, t
         None,
     ]
     assert page.said() == []
-
-
-def test_a_phone_shows_status_value_and_gain_whole(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5, hypothesis="a wider model " * 20)
-    with page.on_a_phone():
-        page.show(tag=tag, view="runs")
-        page.settles(lambda: numbers(page), ["2", "1"])
-        cut = (
-            "return [...document.querySelectorAll('#view td:not(.column-changed)')]"
-            ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
-        )
-        page.settles(lambda: page.run(cut), [])
-        assert page.fits()
-        sideways = "const e = document.querySelector('#view .scroll'); return e.scrollWidth - e.clientWidth"
-        assert page.run(sideways) == 0
 
 
 def test_a_row_with_the_keyboard_s_focus_shows_its_cut_texts_whole(
@@ -163,20 +137,3 @@ def test_a_row_with_the_keyboard_s_focus_shows_its_cut_texts_whole(
     page.browser.press("\ue00c")
 
     page.until_gone("#whole:not([hidden])")
-
-
-def test_the_choice_of_columns_keeps_the_focus(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0)
-    page.show(tag=tag, view="runs")
-    page.settles(lambda: numbers(page), ["1"])
-    page.press(".chooser summary")
-    page.run("document.querySelector('.chooser input[name=branch]').focus()")
-
-    page.browser.press(" ")
-
-    page.until("Branch", "#view th")
-    assert page.run("return document.activeElement.name") == "branch"
-    page.browser.press(" ")
-    page.browser.until(lambda: "Branch" not in page.texts("#view th"), "the column is gone")
-    assert page.run("return document.activeElement.name") == "branch"
-    assert page.texts(".chooser input[name=number]") == [], "the way to a run by keyboard stays"

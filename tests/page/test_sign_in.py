@@ -6,11 +6,10 @@ import itertools
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import psutil
 import pytest
 
 from state.settings import Settings
@@ -31,18 +30,6 @@ WATCH = """
     };
 """
 """Every event stream that a page opens is remembered."""
-HOLD_RUNS = """
-    const fetch = window.fetch;
-    window.held = [];
-    window.fetch = (path, options) => path !== "/api/report/runs" || window.held.length > 0
-        ? fetch(path, options) : new Promise((answer) => window.held.push(answer));
-"""
-"""The next time that the page asks for runs it waits for the answer."""
-REFUSE_RUNS = """
-    const refused = { detail: "the token was revoked meanwhile" };
-    window.held.forEach((answer) => answer(new Response(JSON.stringify(refused), { status: 401 })));
-    setTimeout(() => { window.refused = window.held.length; });
-"""
 RUNS = "#tag=secret-tag&view=runs"
 _names = (f"n{nth}" for nth in itertools.count())
 
@@ -184,39 +171,6 @@ def test_a_revoked_token_takes_the_lab_off_the_page(browser: Browser, lab: Runni
     until_shown(browser)
     assert browser.run("return window.loaded") == "once"
     assert "(agent)" in browser.text("#who")
-
-
-def test_a_refusal_of_what_was_asked_before_signing_in_again_signs_nobody_out(
-    browser: Browser, lab: RunningLab
-) -> None:
-    viewer = token(lab, "viewer")
-    arrive(browser, lab)
-    sign_in(browser, viewer["token"])
-    until_shown(browser)
-    browser.run(HOLD_RUNS)
-    browser.run(f"location.hash = '{RUNS}'")
-    registered(lab, "asked for in vain")
-    browser.until(lambda: browser.run("return window.held.length > 0"), "the runs are asked for")
-    lab.post("token/revoke", id=viewer["id"])
-    until_asked(browser, "Signed out: ")
-    sign_in(browser, token(lab, "viewer")["token"])
-    until_shown(browser)
-
-    browser.run(REFUSE_RUNS)
-    browser.until(lambda: browser.run("return window.refused > 0"), "the refusal has come")
-
-    assert is_visible(browser, "#who")
-    assert not is_visible(browser, "#sign-in")
-
-
-def test_a_token_that_expires_takes_the_lab_off_the_page(browser: Browser, lab: RunningLab) -> None:
-    arrive(browser, lab)
-    short = token(lab, "viewer", lasts_s=8)
-
-    sign_in(browser, short["token"])
-
-    until_asked(browser, "Signed out: this token is expired.")
-    assert "secret-tag" not in remembered(browser)
 
 
 def test_a_wrong_token_and_a_worker_s_are_told_and_forgotten(browser: Browser, lab: RunningLab) -> None:
@@ -423,24 +377,3 @@ def test_an_open_lab_is_shown_to_everybody_and_a_link_signs_in_its_operator(
         assert set(streams(browser)) == {2}
         sign_in(browser, root["token"])
         until_shown(browser)
-
-
-def test_a_lab_that_cannot_tell_who_reads_is_asked_again(browser: Browser, lab: RunningLab) -> None:
-    arrive(browser, lab)
-    sign_in(browser, token(lab, "viewer")["token"])
-    until_shown(browser)
-    server = lab.process("redis-server")
-
-    server.suspend()
-    try:
-        browser.open("about:blank")
-        browser.open(url(lab))
-        browser.until(lambda: is_visible(browser, "#trouble"), "what is wrong is told")
-        assert "Redis" in browser.text("#trouble")
-        assert not is_visible(browser, "#sign-in")
-    finally:
-        with suppress(psutil.NoSuchProcess):  # `up` starts another where it stands still for too long
-            server.resume()
-
-    until_shown(browser)
-    assert not is_visible(browser, "#trouble")
