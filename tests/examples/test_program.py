@@ -28,28 +28,6 @@ START, END = "<!-- NIGHTJAR_MUTABLE_START -->", "<!-- NIGHTJAR_MUTABLE_END -->"
 CURLRC = 'fail-with-body\nshow-error\nwrite-out = "\\n%{stderr}HTTP %{http_code} %{url}\\n"\n'
 
 
-def test_it_has_one_block_for_the_machine_to_rewrite() -> None:
-    before, _, rest = PROGRAM.partition(START + "\n")
-    block, _, after = rest.partition(END + "\n")
-
-    assert PROGRAM.count(START) == PROGRAM.count(END) == 1
-    assert before.endswith("\n")
-    assert block.startswith("## Current direction\n")
-    assert after.startswith("\n## ")
-
-
-def test_it_says_which_refusals_to_repeat() -> None:
-    [trouble] = re.findall(r"^\*\*Trouble\.\*\*.*?nothing happens twice", PROGRAM, re.MULTILINE | re.DOTALL)
-
-    for what in ("503", "409", "`retry_after`", "the same\nIdempotency-Key"):
-        assert what in trouble
-
-
-def test_it_is_short_enough_to_be_read() -> None:
-    assert len(PROGRAM.split()) <= 1150
-    assert max(len((ROOT / name).read_text().split()) for name in FILES[1:]) <= 350
-
-
 def test_it_names_the_files_for_several_branches_and_for_training_oneself() -> None:
     assert all(f"`{name}`" in PROGRAM for name in FILES[1:])
 

@@ -92,32 +92,20 @@ async def scored(repo: Repository, train: str, hidden: Path | None = None) -> Tr
     return result
 
 
-async def test_an_honest_run_has_the_score_that_it_prints(repo: Repository) -> None:
-    result = await scored(repo, TRAIN)
-
-    assert isinstance(result, TrainedRun), result
-    assert result.reported is not None
-    assert result.metric == pytest.approx(result.reported, abs=2e-6)
-    assert (result.score, 1 < result.metric < 8) == ("trusted", True)
-    assert {"num_steps", "depth", "training_seconds"} <= result.metrics.keys()
-
-
-async def test_a_hidden_text_has_a_score_of_its_own(repo: Repository, tmp_path: Path) -> None:
+async def test_an_honest_run_has_the_score_that_it_prints_and_one_of_a_hidden_text(
+    repo: Repository, tmp_path: Path
+) -> None:
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "hidden.bin").write_bytes(random.Random(1).randbytes(300_000))
 
     result = await scored(repo, TRAIN, tmp_path / "hidden")
 
     assert isinstance(result, TrainedRun), result
-    assert result.metric < 8 < result.hidden["hidden"]  # nothing predicts random bytes
-
-
-async def test_a_score_that_is_made_up_is_only_what_the_run_has_reported(repo: Repository) -> None:
-    result = await scored(repo, TRAIN.replace("{val_bpb:.6f}", "0.3"))
-
-    assert isinstance(result, TrainedRun), result
-    assert result.reported == 0.3
-    assert result.metric > 1
+    assert result.reported is not None
+    assert result.metric == pytest.approx(result.reported, abs=2e-6)
+    assert (result.score, 1 < result.metric < 8) == ("trusted", True)
+    assert {"num_steps", "depth", "training_seconds"} <= result.metrics.keys()
+    assert result.hidden["hidden"] > 8  # nothing predicts random bytes
 
 
 @pytest.mark.parametrize("way", [pytest.param(PEEK, marks=pytest.mark.long), BY_THE_COMPANY])

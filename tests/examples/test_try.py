@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,36 +97,6 @@ async def submitted(http: httpx.AsyncClient, clone: Clone, child: asyncio.subpro
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 
 
-@asynccontextmanager
-async def killing_at(
-    path: str, url: str
-) -> AsyncIterator[tuple[str, asyncio.Future[asyncio.subprocess.Process]]]:
-    """A way to the lab that kills its caller (-9) once the lab has answered a call of this path."""
-    victim: asyncio.Future[asyncio.subprocess.Process] = asyncio.get_running_loop().create_future()
-
-    async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"(?i)content-length: (\d+)", head)
-        body = await reader.readexactly(int(length[1])) if length else b""
-        method, route, _ = head.split(b"\r\n")[0].decode().split()
-        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
-            own = dict(line.split(": ", 1) for line in head.decode().splitlines()[1:] if ": " in line)
-            answer = await http.request(method, route, content=body, headers=own)
-        if route == path:
-            (await victim).kill()
-        else:
-            writer.write(
-                f"HTTP/1.1 {answer.status_code} .\r\ncontent-type: {answer.headers['content-type']}\r\n"
-                f"content-length: {len(answer.content)}\r\nconnection: close\r\n\r\n".encode()
-                + answer.content
-            )
-        writer.close()
-
-    server = await asyncio.start_server(passed_on, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", victim
-
-
 @pytest.fixture
 async def tokens(process: Process) -> dict[str, str]:
     olga = await process.tokens.issue(name="olga", role="operator", issued_by="local")
@@ -209,17 +178,13 @@ async def test_a_keep_stays_and_a_discard_goes_back_to_the_best(
     assert found["description"] == "WIDTH = 96 -> 64"
 
 
-@pytest.mark.parametrize("exclude", ["", "/.nightjar/\n"])
-async def test_a_change_that_was_committed_is_tried_too_with_its_new_files(
-    clone: Clone, exclude: str
-) -> None:
+async def test_a_change_that_was_committed_is_tried_too_with_its_new_files(clone: Clone) -> None:
     base = clone.head
     clone.set("WIDTH = 48", "WIDTH = 40")
     git(clone.path, "commit", "--quiet", "--all", "--message", "Try a narrow model")
     (clone.path / "notes.py").write_text("NOTE = 1\n")
     (clone.path / "__pycache__").mkdir()
     (clone.path / "__pycache__" / "notes.pyc").write_bytes(b"\0")
-    (clone.path / ".git" / "info" / "exclude").write_text(exclude)
     (clone.path / ".nightjar").mkdir()
     (clone.path / ".nightjar" / "auth").write_text("Authorization: Bearer nj_secret\n")
 
@@ -297,21 +262,20 @@ async def test_what_was_changed_while_it_waited_is_not_reset(
     assert waiting.has("BETA1 = 0.8")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 async def test_interrupted_and_called_again_it_goes_on_waiting(
-    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer, number: int
+    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
 ) -> None:
     waiting.set("WIDTH = 48", "WIDTH = 96")
     child = await waiting.started("wide is better")
     await submitted(http, waiting, child)
-    child.send_signal(number)
+    child.send_signal(signal.SIGINT)
     errors = (await child.communicate())[1].decode()
 
     async with trainer.at_work():
         done = await waiting.tried("wide is better")
 
-    assert child.returncode == (130 if number == signal.SIGINT else -number)
-    assert ("the same command goes on" in errors) == (number == signal.SIGINT)
+    assert child.returncode == 130
+    assert "the same command goes on" in errors
     assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 
@@ -406,23 +370,6 @@ exit $status
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == total
 
 
-async def test_a_lost_answer_is_asked_for_again(clone: Clone, http: httpx.AsyncClient) -> None:
-    """The lab gets the submission, and its caller is killed before the answer comes."""
-    clone.set("WIDTH = 48", "WIDTH = 96")
-    async with killing_at("/api/experiment/submit", clone.url) as (url, victim):
-        child = await clone.started("wide is better", NIGHTJAR_URL=url)
-        victim.set_result(child)
-        await child.communicate()
-    assert child.returncode == -signal.SIGKILL
-    assert clone.changes
-
-    done = await clone.tried("wide is better")
-
-    assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
-    assert clone.changes == ""
-    assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
-
-
 async def test_in_a_tag_with_traces_it_selects_first(clone: Clone, http: httpx.AsyncClient) -> None:
     multi = {"traces.mode": "multi", "traces.target_traces": 2}
     await told(http, "/api/search/set-policy", tag="night", policy=multi)
@@ -456,24 +403,19 @@ async def test_in_a_tag_with_traces_it_selects_first(clone: Clone, http: httpx.A
 
 @pytest.mark.parametrize(
     "fault",
-    ["merge", "large", "nested", "submodule", "latin", "no base", "no tag", "two tags", "no change"],
+    ["merge", "large", "submodule", "latin", "no base", "two tags"],
 )
 async def test_what_cannot_be_submitted_is_refused_before_anything_moves(
     waiting: Clone, http: httpx.AsyncClient, fault: str
 ) -> None:
     path, more, words = waiting.path, {}, fault
-    if fault != "no change":
-        waiting.set("WIDTH = 48", "WIDTH = 96")
+    waiting.set("WIDTH = 48", "WIDTH = 96")
     match fault:
         case "merge":
             (path / ".git" / "MERGE_HEAD").write_text(waiting.head)
         case "large":
             (path / "model.bin").write_bytes(os.urandom(6 * 2**20))
             words = "the new file 'model.bin' has over 4 MiB"
-        case "nested":
-            git(path, "init", "--quiet", "sub")
-            git(path / "sub", "commit", "--quiet", "--allow-empty", "--message", "Begin")
-            words = "sub is a repository of its own"
         case "submodule":
             git(path, "init", "--quiet", "sub")
             git(path / "sub", "commit", "--quiet", "--allow-empty", "--message", "Begin")
@@ -488,14 +430,10 @@ async def test_what_cannot_be_submitted_is_refused_before_anything_moves(
         case "no base":
             await told(http, "/api/experiment/setup", tag="else", base_commit="1234567890abcdef")
             more, words = {"NIGHTJAR_TAG": "else"}, "does not have the commit 1234567890ab"
-        case "no tag":
-            more, words = {"NIGHTJAR_TAG": "none"}, "'none'"
-        case "two tags":
+        case _:
             await told(http, "/api/experiment/setup", tag="else")
             git(path, "branch", "--move", "other")
             words = "the lab has several tags"
-        case _:
-            words = "nothing has changed"
     head, files = waiting.head, waiting.changes
 
     done = await waiting.tried("wide is better", **more)
@@ -503,21 +441,9 @@ async def test_what_cannot_be_submitted_is_refused_before_anything_moves(
     assert done.code in (1, 2)
     assert words in done.errors
     assert (waiting.head, waiting.changes) == (head, files)
-    if fault not in ("no base", "no tag"):
+    if fault != "no base":
         assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 0
     assert not (path / ".git" / "nightjar-try.json").exists()
-
-
-async def test_a_spent_budget_leaves_the_change_where_it_is(clone: Clone, http: httpx.AsyncClient) -> None:
-    await clone.tried_change("WIDTH = 48", "WIDTH = 96")
-    await told(http, "/api/tag/budget", tag="night", runs=1)
-    clone.set("WIDTH = 96", "WIDTH = 99")
-
-    done = await clone.tried("a bit wider")
-
-    assert done.code == 6
-    assert clone.has("WIDTH = 99")
-    assert clone.changes
 
 
 async def test_files_that_git_ignores_are_neither_sent_nor_overwritten(
@@ -570,16 +496,12 @@ async def test_every_kind_of_change_arrives_as_it_is_and_is_taken_back(clone: Cl
     assert git(built, "write-tree") == git(path, "rev-parse", "refs/nightjar/night-2^{tree}")
 
 
-@pytest.mark.parametrize(
-    "kind", ["detached", "worktree", "shallow", "nobody", "several commits", "wrong base tag"]
-)
+@pytest.mark.parametrize("kind", ["detached in a worktree", "shallow", "nobody", "wrong base tag"])
 async def test_every_kind_of_clone_will_do(clone: Clone, tmp_path: Path, project: Path, kind: str) -> None:
     path, more = clone.path, dict(clone.more)
     match kind:
-        case "detached":
-            git(path, "switch", "--quiet", "--detach")
-        case "worktree":
-            git(path, "worktree", "add", "--quiet", "-b", "autoresearch/night-eve", str(tmp_path / "eve"))
+        case "detached in a worktree":
+            git(path, "worktree", "add", "--quiet", "--detach", str(tmp_path / "eve"))
             path = tmp_path / "eve"
         case "shallow":
             path = tmp_path / "shallow"
@@ -588,8 +510,6 @@ async def test_every_kind_of_clone_will_do(clone: Clone, tmp_path: Path, project
             more |= dict.fromkeys(
                 ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"), ""
             )
-        case "several commits":
-            git(path, "commit", "--quiet", "--allow-empty", "--message", "Nothing yet")
         case _:
             git(path, "commit", "--quiet", "--allow-empty", "--message", "Elsewhere")
             git(path, "tag", "night-base")
