@@ -162,7 +162,7 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no type
         return folder or (nodeid.partition("::")[0] if shares(nodeid) else nodeid)
 
 
-TOGETHER = ("tests/page/", "tests/workers/author/")
+TOGETHER = ("tests/page/", "tests/workers/author/", "tests/journeys/shared/")
 """The tests of each folder are for one worker: they share a browser and a lab, or imports of five seconds."""
 
 

@@ -1,11 +1,17 @@
-"""A script in the tier that a worker takes by itself tries what it could do before to the lab around it."""
+"""Scripts try what they can do to the lab around them, in the tiers that confine them and where nothing does.
+
+The operator of an open lab is whoever can read its key. No address makes one.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +22,7 @@ from workers.attempt.confine import version
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(version() < 6 and not os.environ.get("CI"), reason="this kernel's Landlock is older"),
 ]
 
@@ -174,8 +180,116 @@ def test_with_less_isolation_a_script_reaches_all_that_its_user_reaches(unconfin
     doctor = json.loads(nightjar(unconfined.data, "doctor", "--json").stdout)
 
     told = what_it_could_do(unconfined)
+    branch = unconfined.repo / ".git" / "refs" / "heads" / "main"
+    branch.write_text(f"{unconfined.base}\n")  # which the script has overwritten
 
     [finding] = [f for f in doctor if f["what"] == "isolation"]
     assert finding["state"] == "warning"
     assert "limits (a run reaches whatever this user reaches, the operator's key too)" in finding["found"]
     assert told == {"api": "done"} | dict.fromkeys(REFUSED, "done")
+
+
+IN_FLIGHT = """
+import array, json, socket, time
+
+BODY = json.dumps({"name": "mallory", "role": "operator"})
+ASKED = f"POST /api/token/issue HTTP/1.1\\r\\nHost: 127.0.0.1:{PORT}\\r\\nContent-Length: {len(BODY)}\\r\\n"
+ASKED += f"Connection: close\\r\\n\\r\\n{BODY}"
+
+
+def answered(is_in_flight):
+    connection = socket.create_connection(("127.0.0.1", PORT))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, is_in_flight)  # the kernel sends 0.2 s later
+    connection.sendall(ASKED.encode())
+    if is_in_flight:  # from now on no process holds the connection
+        here, there = socket.socketpair()
+        here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection.fileno()]))])
+        connection.close()
+        time.sleep(1)
+        _, [(_, _, found)], *_ = there.recvmsg(1, socket.CMSG_SPACE(4))
+        connection = socket.socket(fileno=array.array("i", found)[0])
+    with connection.makefile("rb") as answer:
+        return int(answer.read().split()[1])
+
+
+print("answered", [answered(True) for _ in range(5)], answered(False), flush=True)
+print("---\\nval_bpb: 1.0", flush=True)
+"""
+UNDUMPABLE = """
+import ctypes, os, time
+
+assert ctypes.CDLL(None).prctl(4, 0) == 0  # PR_SET_DUMPABLE: none but root reads its /proc
+while not os.path.exists(MARK):
+    time.sleep(0.05)
+print("---\\nval_bpb: 1.0", flush=True)
+"""
+READS_KEY = """
+try:
+    print("the key begins with", open(KEY).read()[:3])
+except OSError as refusal:
+    print("refused", refusal.errno)
+print("---\\nval_bpb: 1.0", flush=True)
+"""
+
+
+def printed(unconfined: RunningLab, text: str, **constants: Any) -> str:
+    """The output of a run of this script. Its constants are set above it."""
+    lines = "".join(f"{name} = {value!r}\n" for name, value in constants.items())
+    experiment = unconfined.submit(commit_sha=unconfined.commit({"train.py": lines + text}))
+    unconfined.until_status(experiment, "keep", "discard", "crash")
+    return str(unconfined.get(f"experiment/{experiment}/log")["log"])
+
+
+def test_no_run_becomes_operator_by_hiding_who_holds_its_connection(unconfined: RunningLab) -> None:
+    text = printed(unconfined, IN_FLIGHT, PORT=unconfined.port)
+
+    assert re.findall(r"answered (.*)", text) == ["[403, 403, 403, 403, 403] 403"], text
+    assert unconfined.post("token/list")["tokens"] == []
+
+
+def test_the_operator_s_commands_work_while_a_run_lets_nobody_look_at_it(
+    unconfined: RunningLab, tmp_path: Path
+) -> None:
+    mark = tmp_path / "enough"
+    commit = unconfined.commit({"train.py": f"MARK = {str(mark)!r}\n{UNDUMPABLE}"})
+    experiment = unconfined.submit(commit_sha=commit)
+    unconfined.until_status(experiment, "running")
+
+    done = [
+        nightjar(unconfined.data, "call", name, "--tag", "t")
+        for name in ("tag::pause", "tag::unpause")
+        for _ in "12"
+    ]
+    doctor = nightjar(unconfined.data, "doctor")
+    mark.touch()
+
+    assert [one.returncode for one in done] == [0, 0, 0, 0], [one.stderr for one in done]
+    assert "audit" in doctor.stdout
+    assert doctor.returncode == 0, doctor.stdout
+    unconfined.until_status(experiment, "keep", "discard")
+
+
+def test_a_run_that_is_not_confined_can_read_the_key_and_the_lab_says_so(unconfined: RunningLab) -> None:
+    text = printed(unconfined, READS_KEY, KEY=str(unconfined.data / "operator.key"))
+
+    assert "the key begins with nj_" in text
+    assert "the operator's key too" in unconfined.output()
+
+
+def test_the_key_is_its_owner_s_alone_and_stands_nowhere_else(unconfined: RunningLab) -> None:
+    path = unconfined.data / "operator.key"
+    key = path.read_text().strip()
+    backup = unconfined.data.parent / "lab.nightjar"
+    answers = [
+        nightjar(unconfined.data, *words)
+        for words in (("status",), ("token", "whoami"), ("open",), ("config",))
+    ]
+    assert nightjar(unconfined.data, "backup", str(backup)).returncode == 0
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    for process in unconfined.processes():
+        assert key not in json.dumps([process.environ(), process.cmdline()]), process
+    for file in [backup, *unconfined.data.rglob("*")]:
+        if file.is_file() and file != path:
+            assert key[-43:].encode() not in file.read_bytes(), file
+    assert key not in unconfined.output() + "".join(done.stdout + done.stderr for done in answers)

@@ -20,7 +20,7 @@ from rich.cells import cell_len
 
 from tests.commands import command_line, nightjar
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
-from tests.journeys.test_following import environment
+from tests.journeys.shared.test_following import environment
 from triggers.cli.tables import PIPE_WIDTH
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

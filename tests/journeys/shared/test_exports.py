@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import pytest
 
 from tests.commands import nightjar, printed
 from tests.conftest import trusting_others
-from tests.journeys.running import TRAIN, RunningLab, running_lab
-from tests.journeys.test_following import kill_web
+from tests.journeys.running import TRAIN, RunningLab
+from tests.journeys.shared.test_following import kill_web
 from tests.test_launcher import CHECKOUT, launcher
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -45,28 +44,24 @@ def environment(lab: RunningLab) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """A lab with two tags: `t` was trained by a worker, one run twice; the runs of `told` are their agent's."""
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
-        found.start()
-        found.setup("t")
-        first = found.submit(hypothesis="the base", config_delta={"VALUE": 1.0})
-        found.until_status(first, "keep")
-        slower = found.commit({"train.py": TRAIN.replace("SECONDS = 0.2", "SECONDS = 0.3")})
-        better = found.submit(
-            commit_sha=slower, parent_id=first, description=FORMULA, config_delta={"VALUE": 0.9}
-        )
-        found.until_status(better, "keep")
-        retest = found.post("experiment/retest", experiment_id=better)["retest_id"]
-        found.until_status(retest, "measured")
-        found.setup("told", keep_rule="strict")
-        for nth, value in enumerate((1.0, 0.99, 0.995, 0.97)):
-            commit = f"{nth + 1:07x}"
-            complete(found, "told", value, commit_sha=commit, config_delta={"LR": 0.1 * nth, "ACT": "relu"})
-        complete(found, "told", 0.5, gpu_class="another")
-        found.post("experiment/crash", experiment_id=register(found, "told"), error="CUDA out of memory")
-        register(found, "told")
-        yield found
+def lab(lab: RunningLab) -> RunningLab:
+    """It has two tags: `t` was trained by a worker, one run twice; the runs of `told` are their agent's."""
+    lab.setup("t")
+    first = lab.submit(hypothesis="the base", config_delta={"VALUE": 1.0})
+    lab.until_status(first, "keep")
+    slower = lab.commit({"train.py": TRAIN.replace("SECONDS = 0.2", "SECONDS = 0.3")})
+    better = lab.submit(commit_sha=slower, parent_id=first, description=FORMULA, config_delta={"VALUE": 0.9})
+    lab.until_status(better, "keep")
+    retest = lab.post("experiment/retest", experiment_id=better)["retest_id"]
+    lab.until_status(retest, "measured")
+    lab.setup("told", keep_rule="strict")
+    for nth, value in enumerate((1.0, 0.99, 0.995, 0.97)):
+        commit = f"{nth + 1:07x}"
+        complete(lab, "told", value, commit_sha=commit, config_delta={"LR": 0.1 * nth, "ACT": "relu"})
+    complete(lab, "told", 0.5, gpu_class="another")
+    lab.post("experiment/crash", experiment_id=register(lab, "told"), error="CUDA out of memory")
+    register(lab, "told")
+    return lab
 
 
 def register(lab: RunningLab, tag: str, **fields: Any) -> str:

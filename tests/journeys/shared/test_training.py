@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.commands import nightjar, printed
-from tests.journeys.running import TRAIN, RunningLab, git, running_lab
+from tests.journeys.running import TRAIN, RunningLab, git
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
-        found.start()
-        yield found
 
 
 @pytest.fixture

@@ -7,23 +7,20 @@ import os
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.commands import command_line, nightjar, started_nightjar
-from tests.journeys.running import RunningLab, reserved_port, running_lab
+from tests.journeys.running import RunningLab, reserved_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
-        found.start()
-        found.setup("cli")
-        yield found
+def lab(lab: RunningLab) -> RunningLab:
+    lab.setup("cli")
+    return lab
 
 
 def test_call_prints_the_json_answer_of_a_function(lab: RunningLab) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from functions.runs.rules.stopping import REASON
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import RunningLab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -34,20 +32,14 @@ CERTAIN = {
 """The worst of three runs is stopped, whatever is drawn for it."""
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
-        found.base = found.commit({"train.py": TRAIN})
-        found.start()
-        yield found
-
-
 def test_a_run_that_ranks_last_is_stopped_on_its_way_and_remembered(lab: RunningLab) -> None:
+    reports = lab.commit({"train.py": TRAIN})
     lab.setup("cut", **CERTAIN)
     for value in (1.0, 1.1):
-        lab.until_status(lab.submit("cut", config_delta={"VALUE": value}), "keep", "discard")
+        peer = lab.submit("cut", commit_sha=reports, config_delta={"VALUE": value})
+        lab.until_status(peer, "keep", "discard")
 
-    worst = lab.submit("cut", config_delta={"VALUE": 5.0})
+    worst = lab.submit("cut", commit_sha=reports, config_delta={"VALUE": 5.0})
     found = lab.until_status(worst, "stopped", "keep", "discard", "crash")
 
     e = found["experiment"]

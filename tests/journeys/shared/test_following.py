@@ -13,17 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands import nightjar
-from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
+from tests.journeys.running import PATIENCE_S, RunningLab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_LOG_LEVEL="DEBUG") as found:
-        found.start()
-        found.setup("t")
-        yield found
 
 
 def command(*words: str) -> list[str]:
@@ -160,7 +152,8 @@ print("val_bpb: 2.0")
 def test_a_log_that_is_followed_goes_on_after_the_web_process_was_killed(
     lab: RunningLab, tmp_path: Path
 ) -> None:
-    talks = lab.submit(commit_sha=lab.commit({"train.py": TALKS}))
+    lab.setup("talks")
+    talks = lab.submit("talks", commit_sha=lab.commit({"train.py": TALKS}))
     lines = tmp_path / "log.txt"
     with lines.open("w") as out:
         process = subprocess.Popen(

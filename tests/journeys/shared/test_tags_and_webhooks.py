@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.commands import nightjar, printed
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import RunningLab
 from tests.journeys.test_verbs import SLOW
 from tests.triggers.test_bearer import listening
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_WEBHOOK_PRIVATE="true") as found:
-        found.start()
-        yield found
 
 
 def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab: RunningLab) -> None:
@@ -44,10 +36,10 @@ def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("dusk", "--metric", "foo"), 1, "say --maximize or --minimize"),
-        (("dusk", "--minimize"), 2, "--metric NAME"),
-        (("dusk", "--policy", "keep_rule"), 2, "NAME=VALUE"),
-        (("dusk", "--budget", "0"), 1, "budgets.base_s"),
+        (("unopened", "--metric", "foo"), 1, "say --maximize or --minimize"),
+        (("unopened", "--minimize"), 2, "--metric NAME"),
+        (("unopened", "--policy", "keep_rule"), 2, "NAME=VALUE"),
+        (("unopened", "--budget", "0"), 1, "budgets.base_s"),
     ],
 )
 def test_setup_says_what_it_does_not_take(
@@ -56,7 +48,7 @@ def test_setup_says_what_it_does_not_take(
     done = nightjar(lab.data, "setup", *words)
 
     assert (done.returncode, told in done.stderr) == (code, True), done.stderr
-    assert "dusk" not in [tag["name"] for tag in lab.get("report/tags")["tags"]]
+    assert "unopened" not in [tag["name"] for tag in lab.get("report/tags")["tags"]]
 
 
 def test_a_paused_tag_is_shown_so_and_goes_on_after_unpause(lab: RunningLab) -> None:
@@ -72,7 +64,8 @@ def test_a_paused_tag_is_shown_so_and_goes_on_after_unpause(lab: RunningLab) -> 
     assert "./nightjar unpause held" in first
     assert "held: paused since 20" in second
     assert "waiting: 1 experiment\n" in second
-    assert [line.split()[4] for line in status.splitlines() if line.startswith("held ")] == ["paused"]
+    [row] = [line.split() for line in status.splitlines() if line.startswith("held ")]
+    assert "paused" in row
     assert "held: goes on; waiting: 1 experiment\n" in unpaused
     assert json.loads(again)["changed"] is False
     lab.until_idle()

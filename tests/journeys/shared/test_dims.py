@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.commands import nightjar
 from tests.conftest import ROOT
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import RunningLab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 TINYLM = ROOT / "examples" / "tinylm" / "train.py"
 ORGANISER = (ROOT / "docs" / "organiser.md").read_text()
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
-        found.start()
-        yield found
 
 
 def test_scan_needs_no_lab_and_prints_a_file_that_define_takes(lab: RunningLab, tmp_path: Path) -> None:
@@ -90,10 +82,10 @@ def claims(lab: RunningLab) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("define", "--tag", "t", "FILE", "--profile", "mnist"), 2, "one of the two"),
-        (("define", "--tag", "t", "FILE"), 1, "line 1, dimension 'A': min 3 is not below max 2"),
-        (("define", "--tag", "t", "BYTES"), 1, "UTF-8"),
-        (("ls", "--tag", "t"), 1, "there is no tag 't'"),
+        (("define", "--tag", "none", "FILE", "--profile", "mnist"), 2, "one of the two"),
+        (("define", "--tag", "none", "FILE"), 1, "line 1, dimension 'A': min 3 is not below max 2"),
+        (("define", "--tag", "none", "BYTES"), 1, "UTF-8"),
+        (("ls", "--tag", "none"), 1, "there is no tag 'none'"),
         (("scan", "BROKEN"), 1, "does not parse"),
     ],
 )
@@ -109,4 +101,4 @@ def test_what_is_wrong_is_said_and_makes_no_tag(
 
     assert done.returncode == code, done.stderr
     assert told in done.stderr
-    assert "t" not in {row["name"] for row in lab.get("report/tags")["tags"]}
+    assert "none" not in {row["name"] for row in lab.get("report/tags")["tags"]}

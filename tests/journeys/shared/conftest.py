@@ -1,0 +1,16 @@
+"""One lab for all journeys here: none of them stops it, and each has tags of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.journeys.running import RunningLab, running_lab
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_WEBHOOK_PRIVATE="true") as found:
+        found.start()
+        yield found
