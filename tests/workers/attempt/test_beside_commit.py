@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.attempt.test_runner import runner, train
+from tests.workers.attempt.test_runner import train
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
-from tests.workers.watching import Orders
 from workers.attempt import beside_commit
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, TrainedRun
@@ -23,9 +22,9 @@ pytestmark = pytest.mark.process
 READS = 'print(len(open("data/train.bin", "rb").read()))\nprint("val_bpb: 0.9")\n'
 
 
-@pytest.fixture(params=["none", "bwrap"])
-def tier(request: pytest.FixtureRequest) -> Tier:
-    return needs(request.param)
+@pytest.fixture
+def tier() -> Tier:
+    return needs("bwrap")
 
 
 def ignored(repo: Repository, path: str = "data/train.bin", content: bytes = b"1234") -> Path:
@@ -291,21 +290,6 @@ async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier) -
     assert result.log_tail.startswith("7\n")
 
 
-@pytest.mark.parametrize("storage", [None, "elsewhere"])
-async def test_a_working_tree_reads_the_store_of_its_repository(
-    repo: Repository, root: Path, tmp_path: Path, storage: str | None
-) -> None:
-    kept = fetched(repo, b"weights")
-    sha = repo.commit({".gitattributes": "*.pt filter=lfs\n", "w.pt": pointer(b"weights")})
-    if storage:
-        repo.git("config", "lfs.storage", storage)
-        kept.parents[3].rename(repo.path / ".git" / storage)
-    repo.git("worktree", "add", "--quiet", str(tmp_path / "tree"))
-
-    async with checkout(tmp_path / "tree", job(sha), root) as built:
-        assert (built.path / "w.pt").read_bytes() == b"weights"
-
-
 async def test_git_lfs_never_runs_a_program_and_a_run_s_copy_is_its_own(repo: Repository, root: Path) -> None:
     ran = repo.path.parent / "ran"
     kept = fetched(repo, b"weights")
@@ -393,17 +377,3 @@ async def test_a_submodule_that_would_be_imported_in_the_evaluator_s_place_is_re
     with pytest.raises(UntrainableCode, match="metrics"):
         async with checkout(repo.path, job(repo.git("rev-parse", "HEAD"), base_commit=without), root):
             pass
-
-
-async def test_what_an_evaluator_imports_of_a_submodule_is_not_said_to_be_made_by_the_run(
-    repo: Repository,
-) -> None:
-    other = submodule(repo)
-    newer = other.commit({"__init__.py": ""})
-    repo.git("-C", "mod", "fetch", "--quiet")
-    repo.git("-C", "mod", "checkout", "--quiet", newer)
-    base = repo.commit({"prepare.py": "from mod.lib import V\n", "train.py": "print('val_bpb: 1')"})
-
-    result = await runner(repo).run(job(base, base_commit=base), Orders(), metric="val_bpb")
-
-    assert isinstance(result, TrainedRun), result

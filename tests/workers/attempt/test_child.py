@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from functions.kernel.lanes import Extension, Order
-from tests.workers.headless import HEADLESS, needs_number_of_exit
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
 from workers.attempt.processes import kill_all, processes_of
@@ -76,25 +75,6 @@ async def test_a_script_sees_only_the_environment_it_is_given_and_no_input(
     assert int(group) == os.getpgrp()
 
 
-async def test_a_script_can_be_interrupted_though_its_worker_was_started_by_a_background_shell(
-    tmp_path: Path, label: str
-) -> None:
-    script = """
-        import signal
-        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
-    """
-    ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    try:
-        ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
-    finally:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
-
-    assert ended.log == "True\nTrue\n"
-
-
 async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
     tmp_path: Path, label: str
 ) -> None:
@@ -108,9 +88,7 @@ async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
 HANGS = {
     "thread": "import threading; threading.Thread(target=time.sleep, args=(600,)).start()",
     "child": "import multiprocessing as m; m.get_context('fork').Process(target=time.sleep, args=(600,)).start()",
-    "at-exit": "import atexit; atexit.register(time.sleep, 600)",
     "spinning": "import threading; threading.Thread(target=lambda: all(True for _ in iter(int, 1))).start()",
-    "ignores-term": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
 }
 
 
@@ -144,19 +122,14 @@ async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label
 
 @pytest.mark.parametrize(
     "escape",
-    [
-        "",
-        "os.setsid()",
-        "os.setsid(); os.fork() and os._exit(0)",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
-    ],
-    ids=["grandchild", "setsid", "daemon", "ignores-term"],
+    ["os.setsid(); os.fork() and os._exit(0)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"],
+    ids=["daemon", "ignores-term"],
 )
 async def test_no_grandchild_outlives_the_script(tmp_path: Path, label: str, escape: str) -> None:
     script = f"""
         import os, signal, time
         if os.fork() == 0:
-            {escape or "pass"}
+            {escape}
             open("pid", "w").write(str(os.getpid()))
             os.rename("pid", "ready")
             time.sleep(600)
@@ -170,30 +143,6 @@ async def test_no_grandchild_outlives_the_script(tmp_path: Path, label: str, esc
 
     assert (ended.cause, ended.returncode, ended.log, ended.is_empty) == ("exit", 0, "done\n", True)
     assert not _lives(int((tmp_path / "ready").read_text()))
-
-
-ALONE = """
-import os, subprocess, sys, time
-from functions.kernel.process.ending import adopt_orphans
-from workers.attempt.processes import kill_all
-
-adopt_orphans()
-helper = subprocess.Popen(["sleep", "600"])
-daemon = "import os; os.fork() and os._exit(0); os.setsid(); os.execve('/bin/sleep', ['sleep', '600'], {})"
-subprocess.run([sys.executable, "-c", daemon], env={"NIGHTJAR_ATTEMPT": sys.argv[1]}, check=True)
-assert kill_all(sys.argv[1], spare=[helper.pid])
-children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
-print([pid for pid in children if open(f"/proc/{pid}/stat").read().split()[2] != "Z"] == [str(helper.pid)])
-helper.kill()
-"""
-
-
-def test_a_process_that_is_alone_with_an_attempt_kills_orphans_that_cleared_their_environment(
-    label: str,
-) -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE, label], capture_output=True, text=True, check=False)
-
-    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 MEASURED = """
@@ -372,30 +321,6 @@ async def test_reports_reach_the_watcher_and_a_stop_lets_the_script_end_by_itsel
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "")
 
 
-async def test_a_script_told_to_stop_may_still_finish_even_while_poll_says_stop_too(
-    tmp_path: Path, label: str
-) -> None:
-    script = """
-        import time
-        from nightjar_report import report
-        try:
-            report(1.0, 0.5)
-        except SystemExit:
-            time.sleep(0.3)
-            try:
-                report(0.9, 0.6)
-            except SystemExit:
-                print("told twice")
-    """
-    watcher = Orders(
-        on_tick=lambda metric, progress: "stop", on_poll=lambda: "stop" if watcher.ticks else "continue"
-    )
-
-    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
-
-    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "told twice\n")
-
-
 async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
     tmp_path: Path, label: str
 ) -> None:
@@ -492,38 +417,6 @@ async def test_what_an_unmodified_script_prints_reaches_the_watcher(tmp_path: Pa
     assert watcher.ticks[-1] == (8.0, 1.0)
 
 
-async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: Path, label: str) -> None:
-    script = """
-        step(20)
-        wait_for("never")
-    """
-
-    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=lambda *_: "stop"), PATIENT)
-
-    assert (ended.cause, ended.returncode, ended.is_empty) == ("stop", -signal.SIGTERM, True)
-
-
-async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
-    tmp_path: Path, label: str
-) -> None:
-    def tick(metric: float, progress: float) -> Order:
-        (tmp_path / f"at {progress}").touch()
-        if progress == 0.2:
-            raise ConnectionError("Redis is away")
-        return "continue"
-
-    script = """
-        step(20)
-        wait_for("at 0.2")
-        step(40)
-        wait_for("at 0.4")
-    """
-
-    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=tick), PATIENT)
-
-    assert (ended.cause, ended.returncode) == ("exit", 0)
-
-
 async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, label: str) -> None:
     script = r"""
         import os
@@ -579,34 +472,6 @@ async def test_a_lab_that_stays_silent_counts_as_a_lost_lease(
     ended = await run_command(command(tmp_path, label, "import time; time.sleep(600)"), Silent(), QUICK)
 
     assert (ended.cause, ended.is_empty) == ("lost", True)
-
-
-async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellation(
-    tmp_path: Path, label: str
-) -> None:
-    class Swallowing(Orders):
-        """As `asyncio.wait_for` does before Python 3.12, where its answer comes at the same moment."""
-
-        swallowed = False
-
-        async def poll(self) -> Order:
-            (tmp_path / "asked").touch()
-            try:
-                await asyncio.sleep(0 if self.swallowed else 600)
-            except asyncio.CancelledError:
-                self.swallowed = True
-            return "continue"
-
-    watcher = Swallowing()
-    script = """
-        import os, time
-        while not os.path.exists("asked"):
-            time.sleep(0.01)
-    """
-
-    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
-
-    assert (ended.cause, ended.is_empty, watcher.swallowed) == ("exit", True, True)
 
 
 async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, label: str) -> None:
@@ -696,21 +561,6 @@ def test_a_stamp_matches_whole_segments_only_and_spares_the_caller(
         finally:
             sleeper.kill()
         assert sleeper.wait() == -signal.SIGKILL
-
-
-@needs_number_of_exit
-def test_a_labelled_process_whose_first_thread_has_ended_is_found_and_killed(label: str) -> None:
-    words, env = [sys.executable, "-c", HEADLESS], {"NIGHTJAR_ATTEMPT": label}
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE) as left:
-        assert left.stdout is not None
-        left.stdout.readline()
-        try:
-            assert [p.pid for p in processes_of(label)] == [left.pid]
-
-            assert kill_all(label)
-        finally:
-            left.kill()
-        assert left.wait() == -signal.SIGKILL
 
 
 def _lives(pid: int) -> bool:

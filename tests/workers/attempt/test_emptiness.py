@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from state.records import Footprint
-from tests.workers.attempt.test_runner import CPU
 from tests.workers.drivers import GPU, Driver
 from workers.attempt.job import Unfit
-from workers.device import HealthSampler, look, look_until, memory_came_back
+from workers.device import HealthSampler, look_until, memory_came_back
 
 pytestmark = pytest.mark.process
 
@@ -37,12 +36,6 @@ async def came_back(
     sampler: HealthSampler, before: Footprint | None = BEFORE, *, patience_s: float = 0.3
 ) -> bool:
     return await memory_came_back(sampler, GPU, before, patience_s=patience_s)
-
-
-async def test_memory_that_is_as_before_has_come_back(driver: Driver, sampler: HealthSampler) -> None:
-    driver.says(memory_used_mb=130.0, processes={})
-
-    assert await came_back(sampler)
 
 
 async def test_memory_that_stays_has_not_come_back_and_the_log_says_how_much(
@@ -80,11 +73,6 @@ async def test_what_another_tenant_takes_meanwhile_is_not_held_against_the_run(
     driver.says(memory_used_mb=9000.0, processes={living: 8900.0})
 
     assert await came_back(sampler)
-
-
-async def test_a_cpu_slot_has_no_memory_to_prove(sampler: HealthSampler) -> None:
-    assert await look(sampler, CPU) is None
-    assert await memory_came_back(sampler, CPU, None, patience_s=0.0)
 
 
 @pytest.mark.parametrize("said", [{"error": "GPU is lost"}, {"temperature_c": 40.0}])

@@ -21,7 +21,6 @@ from state.settings import Settings
 from tests.workers.attempt.test_runner import CPU, train
 from tests.workers.repository import Repository
 from tests.workers.tiers import needs
-from workers.attempt import isolation
 from workers.attempt.confine import version
 from workers.attempt.isolation import Tier, TierChoice, chosen, described, roots_of
 from workers.attempt.job import TrainedRun, TrainingResult
@@ -363,20 +362,6 @@ def test_where_bubblewrap_does_not_work_the_next_tier_is_taken_and_why_is_told(
     with pytest.raises(Invalid, match=problem) as refused:
         chosen("bwrap")
     assert remedy in (refused.value.hint or "")
-
-
-def test_where_nothing_confines_it_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "version", lambda: 0)
-    monkeypatch.setenv("PATH", "")
-
-    taken = chosen("auto")
-
-    assert taken.tier == "limits"
-    assert "bubblewrap is not installed" in (taken.why or "")
-    assert "has no Landlock" in (taken.why or "")
-    with pytest.raises(Invalid, match="has no Landlock") as refused:
-        chosen("landlock")
-    assert refused.value.hint == "--isolation limits"
 
 
 def test_a_data_directory_in_the_project_is_refused(tmp_path: Path) -> None:

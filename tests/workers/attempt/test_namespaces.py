@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.attempt.test_child import PATIENT, QUICK, ROOT, command, once_printed
+from tests.workers.attempt.test_child import QUICK, ROOT, command
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt import namespaces
@@ -53,29 +53,6 @@ async def test_how_a_run_ended_is_told_truly(tmp_path: Path, label: str, end: st
     ended = await run_command(enclosed(tmp_path, label, f"import os, sys; {end}"), Orders(), QUICK)
 
     assert (ended.cause, ended.returncode, ended.log, ended.is_empty) == ("exit", returncode, "", True)
-
-
-async def test_a_run_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
-    script = """
-        import signal, sys, time
-        signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
-        open("ready", "w").close()
-        time.sleep(600)
-    """
-
-    ended = await run_command(
-        enclosed(tmp_path, label, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
-    )
-
-    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "tidied\n")
-
-
-async def test_a_run_that_ignores_term_is_killed_at_its_deadline(tmp_path: Path, label: str) -> None:
-    script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-
-    ended = await run_command(enclosed(tmp_path, label, script, timeout_s=0.5), Orders(), QUICK)
-
-    assert (ended.cause, ended.returncode, ended.is_empty) == ("timeout", -signal.SIGKILL, True)
 
 
 def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, label: str) -> None:
@@ -218,8 +195,3 @@ def test_what_is_reached_by_links_is_found_at_the_names_it_has(tmp_path: Path) -
     assert ("--ro-bind", "/usr", "/usr") in pairs
     assert ("--ro-bind", "/usr/bin", "/usr/bin") not in pairs
     assert "--unshare-net" not in argv
-
-
-def test_a_missing_folder_to_write_in_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        namespaces.enclosed(Reach([str(tmp_path / "none")], [], True, True, (), None, "bwrap", 1), (), ["it"])

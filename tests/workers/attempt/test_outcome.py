@@ -129,13 +129,3 @@ def test_the_reason_for_no_score_says_what_was_printed_and_which_form_is_read(
 
     assert isinstance(result, FailedTraining)
     assert (result.kind, result.error.split("\n")[0]) == ("no_metrics", reason)
-
-
-def test_a_results_file_has_the_score_where_the_output_has_other_numbers(tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text('{"val_bpb": 0.91}')
-    built = Checkout(tmp_path, tmp_path, Source("t1", None, differs=False), frozenset(), None, "e1")
-
-    result = outcome(ended("---\nother: 3\n"), built, "val_bpb", "cpu")
-
-    assert isinstance(result, TrainedRun)
-    assert result.metric == 0.91

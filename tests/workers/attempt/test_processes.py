@@ -45,24 +45,6 @@ def test_a_fork_that_has_not_yet_told_its_mark_is_no_orphan() -> None:
     assert told == "True 7"
 
 
-def test_a_child_that_is_ending_is_left_to_who_waits_for_it() -> None:
-    """It gives back its memory first. Meanwhile only root may read its environment."""
-    told = in_a_process(
-        """
-        for _ in range(5):
-            child = subprocess.Popen(
-                [sys.executable, "-c", "import time; a = b'1' * (1 << 28); print(flush=True); time.sleep(600)"],
-                stdout=subprocess.PIPE,
-            )
-            child.stdout.readline()
-            child.kill()
-            print(orphans.end(), child.wait())
-        """
-    )
-
-    assert told.splitlines() == ["True -9"] * 5
-
-
 def test_a_child_that_has_ended_is_left_to_who_waits_for_it() -> None:
     told = in_a_process(
         """
@@ -110,20 +92,6 @@ def test_a_process_of_a_run_whose_first_thread_has_ended_is_ended(environ: str) 
     )
 
     assert told == "True False"
-
-
-@needs_number_of_exit
-def test_a_process_of_ours_whose_first_thread_has_ended_is_no_orphan() -> None:
-    told = in_a_process(
-        f"""
-        ours = subprocess.Popen([sys.executable, "-c", {HEADLESS!r}], stdout=subprocess.PIPE)
-        ours.stdout.readline()
-        print(orphans.end(), ours.poll())
-        ours.kill()
-        """
-    )
-
-    assert told == "True None"
 
 
 BUSY = "while True: pass"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import signal
-import subprocess
 import sys
 import textwrap
 import time
 import uuid
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from runpy import run_path
 
 import numpy as np
@@ -24,7 +23,6 @@ from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
-from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
 from workers.attempt.processes import processes_of
@@ -139,15 +137,6 @@ async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one
     assert "[the evaluator]\n" in watcher.tails[-1]
 
 
-def test_another_command_is_another_evaluator(tmp_path: Path) -> None:
-    (tmp_path / "prepare.py").touch()
-    commands = (None, COMMAND, f"{COMMAND} 2")
-
-    guards = [EvaluatorGuard.of(PurePosixPath("prepare.py"), b"", (), command) for command in commands]
-
-    assert len({guard.fingerprint(tmp_path) for guard in guards}) == 3
-
-
 FAKE = "---\\nval_bpb: 0.3\\n"
 FAKES = (
     f'print("{FAKE}", flush=True); os.write(2, b"{FAKE}")',
@@ -206,17 +195,6 @@ async def test_a_predictor_cannot_print_the_score(repo: Repository) -> None:
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
 
 
-async def test_no_process_of_the_same_user_may_trace_the_evaluator(repo: Repository) -> None:
-    get_dumpable = 3
-    says = f"print('---\\nval_bpb: 0.5\\ndumpable:', ctypes.CDLL(None).prctl({get_dumpable}))"
-    repo.base = repo.commit({"prepare.py": f"import ctypes\n{says}"})
-
-    result = await scored(repo, script(), tier="none")
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metrics["dumpable"] == 0
-
-
 async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repository) -> None:
     short = EVALUATOR.replace(
         'print(f"---\\nval_bpb: {score():.6f}\\nrows: {ROWS}")', 'print("val_bpb:", score())'
@@ -236,44 +214,22 @@ async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repo
     assert result.metric == TRUE_SCORE
 
 
-SHADOWS = {
-    "through the environment, by results.json and by a folder where the evaluator will run": """
+SHADOW = """
     os.environ["PYTHONPATH"] = os.environ["PYTHONSTARTUP"] = os.getcwd()
     open("results.json", "w").write('{"val_bpb": 0.3}')
     place = os.path.join(os.getcwd(), "..", "scoring", "files")
     os.makedirs(place)
     for name in ("prepare.py", "numpy.py", "sitecustomize.py"):
         open(os.path.join(place, name), "w").write("print('---\\\\nval_bpb: 0.3')")
-    """,
-    "by a link in the place of that folder": """
-    os.makedirs("mine")
-    os.symlink(os.path.abspath("mine"), os.path.join(os.getcwd(), "..", "scoring"))
-    """,
-}
+    """
+"""Through the environment, by results.json and by a folder where the evaluator will run."""
 
 
-@pytest.mark.parametrize("way", SHADOWS)
-async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Repository, way: str) -> None:
-    result = await scored(repo, script(training=SHADOWS[way]))
+async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Repository) -> None:
+    result = await scored(repo, script(training=SHADOW))
 
     assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
-
-
-@pytest.mark.parametrize("name", ["prepare.py", "nightjar_evaluator.py"])
-async def test_a_training_that_replaces_what_scores_it_in_its_tree_is_invalid(
-    repo: Repository, name: str
-) -> None:
-    training = f"""
-    if os.path.exists({name!r}):
-        os.chmod({name!r}, 0o644)
-    open({name!r}, "w").write("print('---\\nval_bpb: 0.3')")
-    """
-
-    result = await scored(repo, script(training=training))
-
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "evaluator"
 
 
 async def test_a_score_is_not_believed_where_the_trusted_files_change_meanwhile(repo: Repository) -> None:
@@ -323,23 +279,16 @@ UNUSABLE = {
         "nan",
         "1,024 of 1,024 numbers",
     ),
-    "answers in another shape": (
-        "predict = lambda question: np.zeros((len(question), 2), dtype=np.float32)",
-        "other",
-        "(64, 8, 2) were asked for",
-    ),
     "writes nonsense": (
         'os.write(int(os.environ["NIGHTJAR_PREDICT_FDS"].split(":")[1]), b"x" * 9999)',
         "other",
         "does not begin with a line",
     ),
-    "dies": ('sys.exit("out of ideas")', "other", "| out of ideas"),
     "dies while it answers": (
         "predict = lambda question: os.kill(os.getpid(), 9)",
         "other",
         "it has ended (by signal SIGKILL)",
     ),
-    "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
 }
 
 
@@ -424,21 +373,20 @@ async def test_training_and_scoring_share_one_time_limit(
     assert "while the evaluator scored it" in result.error
 
 
-@pytest.mark.parametrize("tier", ["none", "limits", "bwrap"])
-async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Repository, tier: Tier) -> None:
+async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Repository) -> None:
     answering = """
     import signal
     os.kill(os.getppid(), signal.SIGKILL)
     """
 
-    result = await scored(repo, script(answering=answering), tier=needs(tier))
+    result = await scored(repo, script(answering=answering), tier="none")
 
     assert isinstance(result, FailedTraining)
-    assert result.kind == ("killed" if tier == "none" or landlock() < 6 else "other")
+    assert result.kind == "killed"
 
 
 @pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
-@pytest.mark.parametrize("tier", ["limits", "bwrap"])
+@pytest.mark.parametrize("tier", ["bwrap"])
 async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
     repo: Repository, tier: Tier
 ) -> None:
@@ -470,7 +418,7 @@ async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
 
 
 @pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
-@pytest.mark.parametrize("tier", ["landlock", "bwrap"])
+@pytest.mark.parametrize("tier", ["landlock"])
 async def test_a_predictor_reads_no_more_than_a_training(
     repo: Repository, tmp_path: Path, tier: Tier
 ) -> None:
@@ -518,20 +466,6 @@ with Predictor("train.py", "--predict", patience_s=PATIENCE) as ask:
     assert (np.asarray(ask(question, (500, 1000, 2)))[..., 1] == question).all()
 print("val_bpb: 1.5")
 """
-
-
-async def test_long_questions_and_answers_of_every_type_pass_the_pipes(repo: Repository) -> None:
-    repo.base = repo.commit({"prepare.py": LONG.replace("PATIENCE", "60")})
-    answering = """
-    kinds = iter(["f", "d", "d"])
-    predict = lambda question: np.stack([question, question], -1).astype(next(kinds))
-    """
-
-    result = await scored(repo, script(answering=answering))
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == 1.5
-    assert "float32\nfloat64\n" in result.log_tail
 
 
 async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> None:
@@ -628,8 +562,6 @@ async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_
 
 EVALUATORS = {
     "prints no metric": ("print('all is well')", "no_metrics", "printed no line `val_bpb: NUMBER`"),
-    "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),
-    "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
     "fails after its line": ("print('val_bpb: 1.0'); raise SystemExit(3)", "other", "exited with 3"),
 }
 
@@ -690,7 +622,6 @@ LEFT = {
         "allow_pickle=False",
     ),
     "a link to another file": ("os.symlink('/etc/hostname', 'weights.npz')", "has left no file weights.npz"),
-    "a pipe": ("os.mkfifo('weights.npz')", "not a regular file"),
 }
 
 
@@ -711,25 +642,7 @@ async def test_a_data_file_that_the_training_left_is_scored_and_nothing_else(
         assert told in result.error, result.error
 
 
-async def test_the_evaluator_sees_no_path_of_the_experiment_s_code(repo: Repository) -> None:
-    repo.base = repo.commit(
-        {
-            "prepare.py": "import os, sys\n"
-            "tree = os.environ['NIGHTJAR_TREE']\n"
-            "assert os.path.exists(os.path.join(tree, 'train.py')) and not os.path.samefile(tree, '.')\n"
-            "assert not any(path.startswith(tree) for path in sys.path), sys.path\n"
-            "assert sys.flags.isolated and 'PYTHONPATH' not in os.environ\n"
-            "print('val_bpb: 1.25')"
-        }
-    )
-
-    result = await scored(repo, script())
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == 1.25
-
-
-@pytest.mark.parametrize("tier", ["limits", "bwrap"])
+@pytest.mark.parametrize("tier", ["bwrap"])
 async def test_an_evaluator_loads_no_kernel_that_the_training_compiled(
     repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tier: Tier
 ) -> None:
@@ -794,31 +707,3 @@ async def test_an_evaluator_reaches_what_a_training_reads_and_its_own_files_alon
 
     assert isinstance(result, TrainedRun), result
     assert result.metric == TRUE_SCORE
-
-
-async def test_a_lost_lease_during_the_scoring_is_halted(repo: Repository) -> None:
-    repo.base = repo.commit({"prepare.py": "import time; print('val_bpb: 1.0', flush=True); time.sleep(600)"})
-
-    def order() -> str:
-        return "lost" if any("score.py" in " ".join(p.cmdline()) for p in processes_of(LAB)) else "continue"
-
-    async with asyncio.timeout(60):
-        result = await scored(repo, script(), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
-
-    assert isinstance(result, HaltedRun)
-    assert result.order == "lost"
-
-
-def test_an_ended_predictor_leaves_no_open_descriptor() -> None:
-    script = """
-import os, runpy, sys
-confined = runpy.run_path(sys.argv[1])["Confined"]
-before = os.listdir("/proc/self/fd")
-confined([sys.executable, "-c", ""], None, keep=[]).end()
-print(os.listdir("/proc/self/fd") == before)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(SCORE)], capture_output=True, text=True, check=False
-    )
-
-    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -29,38 +29,27 @@ def run(
 
 
 OVERRIDDEN = {
-    "exec": 'exec("LR = 1e-3")',
     "exec in a function": 'def load():\n    exec("LR = 1e-3", globals())\nload()',
     "star import": "from settings import *",
-    "argparse default": f"{PARSER}parser.add_argument('--lr', default=1e-3)\nLR = parser.parse_args().lr",
     "argparse into globals": (
         f"{PARSER}parser.add_argument('--LR', default=1e-3)\nglobals().update(vars(parser.parse_args()))"
     ),
     "a loop over settings": "for name, value in {'LR': 1e-3}.items(): globals()[name] = value",
-    "an attribute of the module": "import sys\nsys.modules[__name__].LR = 1e-3",
-    "a branch": "if True:\n    LR = 1e-3",
     "global": "def main():\n    global LR\n    LR = 1e-3\nmain()",
     "a schedule from the first step on": "for step in range(3):\n    LR = 0.5 ** step",
-    "a loop over arguments": (
-        "def train(): print(LR)\nfor arg in ['lr=1e-3']:\n    if arg.startswith('lr='): LR = float(arg[3:])\ntrain()"
-    ),
     "a function that a loop calls": (
         "def train(step):\n    global LR\n    LR = 1e-3\n    return LR\nfor step in range(9): train(step)"
     ),
-    "an imported __main__": "import importlib\nsetattr(importlib.import_module('__main__'), 'LR', 1e-3)",
     "del": "del LR",
     "a value that cannot be compared": "class A:\n    __eq__ = None\nexec('LR = A()')",
 }
 KEPT = {
-    "exec of other names": 'exec("WIDTH = 1")',
     "names of builtins": "map = all = list = getattr = None\nexec('')",
     "argparse with its own default": (
         f"{PARSER}parser.add_argument('--lr', type=float, default=LR)\nLR = parser.parse_args().lr"
     ),
     "an import that fails": "try:\n    from no_settings import LR\nexcept ImportError: pass",
-    "a branch that is not taken": "if False:\n    LR = 1e-3",
     "a decay": "used = LR\nfor step in range(3): LR *= 0.5",
-    "a floor": "used = LR\nfor step in range(3):\n    LR = max(LR * 0.5, 1e-6)",
     "a scheduler behind a function": (
         "used = [LR]\ndef update(step):\n    global LR\n    LR = 0.1 ** step\nfor step in range(3): update(step)"
     ),
@@ -75,7 +64,6 @@ KEPT = {
 }
 DROP = "    if step == 5: LR = 1e-5\n"
 DECAYS = {
-    "a drop behind its use": f"for step in range(9):\n    used = LR\n{DROP}",
     "a drop before its use": f"for step in range(9):\n{DROP}    used = LR",
     "a drop in a function": (
         f"def main():\n    global LR\n    for step in range(9):\n    {DROP}        used = LR\nmain()"
@@ -115,17 +103,6 @@ def test_a_run_goes_on_that_drops_its_constant_once_it_has_used_it(tmp_path: Pat
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout != "done 0.02\n"
-
-
-def test_one_such_statement_may_run_another(tmp_path: Path) -> None:
-    script = (
-        "A = 1\nLR = 3e-4\ndef load():\n    global LR\n    LR = float(dict().get('LR', LR))\n    return {}\n"
-        "globals().update(load())\nprint('done', LR)\n"
-    )
-
-    done = run(tmp_path, script, names=["A", "LR"])
-
-    assert (done.stdout, done.stderr) == ("done 0.02\n", "")
 
 
 NANOGPT = """learning_rate = 6e-4
@@ -210,9 +187,3 @@ def test_a_run_goes_on_if_no_module_sets_its_constant(tmp_path: Path, script: st
     done = run(tmp_path, f"{script}\nimport other\nprint('done', LR)\n")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "0.04\ndone 0.02\n", "")
-
-
-def test_a_constant_that_its_script_may_change_is_not_looked_at_again() -> None:
-    script = "import os\nLRS = [1, 2]\nWIDTH = 2\nWIDTH *= 2\ndef f():\n    LRS[0] = 3\nprint(f())\n"
-
-    assert with_checks(script, ["LRS", "WIDTH"], "/judge.py") == script

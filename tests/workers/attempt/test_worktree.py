@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from state.errors import Invalid
 from tests.workers.repository import TRAIN, Repository, job, unwatched
 from workers.attempt.evaluator import EvaluatorChanged
 from workers.attempt.job import TrainingJob
@@ -101,10 +99,7 @@ async def test_a_commit_that_the_clone_lacks_is_rebuilt_from_its_patch(repo: Rep
     [
         ({}, "is not in the clone"),
         ({"base_commit": MISSING[::-1], "patch": b""}, "and its base '9876"),
-        ({"base_commit": None, "patch": b""}, "is not in the clone"),
         ({"commit_sha": "--help"}, "is not a commit hash"),
-        ({"commit_sha": "HEAD"}, "is not a commit hash"),
-        ({"commit_sha": "deadbeef"}, "is not in the clone"),
         (
             {"evaluator": "../x", "commit_sha": "base", "base_commit": "base"},
             "not a path inside the repository",
@@ -126,9 +121,7 @@ async def test_what_cannot_be_built_says_why_and_leaves_nothing(
     assert _names(root) == []
 
 
-@pytest.mark.parametrize(
-    "path", ["../escaped.txt", "/tmp/nightjar-escaped.txt", ".git/hooks/post-checkout", "a/../../e"]
-)
+@pytest.mark.parametrize("path", ["../escaped.txt", ".git/hooks/post-checkout"])
 async def test_a_patch_cannot_write_outside_the_tree(repo: Repository, root: Path, path: str) -> None:
     patch = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n{ONE_LINE}"
 
@@ -156,15 +149,12 @@ async def test_a_patch_cannot_write_through_a_link_that_it_makes(repo: Repositor
 
 TAMPERED: dict[str, dict[str, str | None]] = {
     "another evaluator": {"eval/prepare.py": "TRUSTED = False\n"},
-    "a link in its place": {"eval/prepare.py": "-> ../train.py"},
     "a package of its name": {"eval/prepare/__init__.py": ""},
     "a compiled module of its name": {"eval/prepare.cpython-311-x86_64-linux-gnu.so": ""},
-    "a module of its folder's name": {"eval.py": ""},
     "what Python imports at its start": {"sitecustomize.py": ""},
     "a module of the standard library": {"random.py": ""},
     "a module that it imports": {"numpy/__init__.py": ""},
     "a link to a package of its name": {"math": "-> linked", "linked/__init__.py": ""},
-    "other data": {"data/part/a.txt": "b\n"},
     "more data": {"data/part/b.txt": "b\n"},
 }
 
@@ -232,7 +222,6 @@ async def test_committed_bytecode_is_never_run(repo: Repository, root: Path) -> 
     ("name", "harm"),
     [
         ("prepare.py", "the evaluator prepare.py or a file that it reads was changed"),
-        ("data/a.txt", "the evaluator prepare.py or a file that it reads was changed"),
         ("data/new.txt", "the evaluator prepare.py or a file that it reads was changed"),
         (
             "prepare/__init__.py",
@@ -296,21 +285,6 @@ async def test_a_patch_that_was_sent_is_kept_if_it_makes_the_same_files(repo: Re
             assert (built.source.patch is None) == (sent is short)
 
 
-async def test_a_patch_whose_last_line_end_a_shell_has_cut_off_is_taken_and_mended(
-    repo: Repository, root: Path
-) -> None:
-    ours = repo.commit({"train.py": TRAIN + "# more\n", "image.bin": bytes(range(256))})
-    cut = repo.git_bytes("diff", "--binary", repo.base, ours).rstrip(b"\n")
-
-    for sha in (ours, MISSING):
-        async with checkout(repo.path, job(sha, base_commit=repo.base, patch=cut), root) as built:
-            assert (built.path / "train.py").read_text().endswith("# more\n")
-            assert not built.source.differs
-            assert built.source.patch is not None
-            assert built.source.patch.startswith(b"diff --git")
-            assert built.source.patch.endswith(b"\n")
-
-
 async def test_the_same_code_has_one_identity_whatever_its_seed(repo: Repository, root: Path) -> None:
     deeper = repo.commit({"train.py": TRAIN.replace("DEPTH = 8", "DEPTH = 12")})
     other_seed = repo.commit(
@@ -338,20 +312,6 @@ async def test_the_same_code_has_one_identity_whatever_its_seed(repo: Repository
     different = {await identity(asked) for asked in others.values()}
 
     assert (len(same), len(different), same & different) == (1, 3, set())
-
-
-@pytest.mark.parametrize("name", ["RANDOM_STATE", "SEEDS"])
-async def test_two_commits_that_differ_in_a_seed_of_any_name_are_the_same_code(
-    repo: Repository, root: Path, name: str
-) -> None:
-    async def identity(value: str) -> str:
-        commit = repo.commit({"train.py": f"{name} = {value}\nLR = 1\n"})
-        async with checkout(repo.path, job(commit, base_commit=repo.base), root) as built:
-            return built.source.tree_id
-
-    values = ["[1, 2]", "[3, 4]"] if name == "SEEDS" else ["1", "2"]
-
-    assert await identity(values[0]) == await identity(values[1]) != await identity("None")
 
 
 @pytest.mark.parametrize(
@@ -391,14 +351,6 @@ async def test_constants_are_set_in_a_script_of_another_python_or_encoding(
         assert unwatched(written) == script.replace("8", "12")
 
 
-async def test_constants_that_cannot_be_set_say_why(repo: Repository, root: Path) -> None:
-    commit = repo.commit({"train.py": "DEPTH = = 8\n"})
-
-    with pytest.raises(Invalid, match=r"no constants can be set: the script does not parse: .* \(line 1\)"):
-        async with checkout(repo.path, job(commit, config_delta={"DEPTH": 12}), root):
-            pass
-
-
 async def test_leftovers_of_a_killed_worker_go_and_a_later_fence_stays(repo: Repository, root: Path) -> None:
     left, later, other = root / "e-1@1@1", root / "e-1@1@9", root / "e-1@2@1"
     for folder in (left, later, other):
@@ -429,33 +381,6 @@ async def test_a_tree_that_the_script_has_locked_up_is_removed_all_the_same(
 
     assert _names(root) == []
     assert (repo.path / "train.py").exists()
-
-
-async def test_a_leftover_that_the_script_replaced_by_a_link_is_removed_and_the_folder_behind_it_stays(
-    repo: Repository, root: Path, tmp_path: Path
-) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "file").touch()
-    outside.chmod(0o500)
-    os.mkdir(root)
-    (root / "e-1@1@1").symlink_to(outside)
-
-    async with checkout(repo.path, job(repo.base, fence=3), root):
-        assert _names(root) == ["e-1@1@3"]
-
-    assert _names(outside) == ["file"]
-    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
-
-
-async def test_a_script_that_runs_git_sees_its_own_repository_only(repo: Repository, root: Path) -> None:
-    async with checkout(repo.path, job(repo.base), root) as built:
-        inner = Repository.__new__(Repository)
-        inner.path = built.path
-
-        assert inner.git("rev-parse", "HEAD") == repo.base
-        assert inner.git("for-each-ref") == ""
-        assert inner.git("status", "--porcelain") == ""
 
 
 def test_only_regular_files_inside_the_tree_are_read(tmp_path: Path) -> None:

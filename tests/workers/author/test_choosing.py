@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from functions.kernel.lanes import Author
 from functions.kernel.process.lifecycle import Process
@@ -23,10 +23,6 @@ KEYS = {f"{name}_api_key": SecretStr(f"{name}-0123456789") for name in MODELS}
 
 def settings(**given: Any) -> Settings:
     return Settings.model_construct(**given)
-
-
-def test_without_any_key_nothing_is_chosen() -> None:
-    assert choose(settings()) is None
 
 
 @pytest.mark.parametrize("missing", range(3))
@@ -75,12 +71,6 @@ def test_a_named_one_without_its_sdk_is_an_error_that_names_the_extra(name: str,
         choose(settings(llm_provider=name, **KEYS))
 
     assert f"nightjar[{name}]" in (refused.value.hint or "")
-
-
-@pytest.mark.parametrize("price", ["3", "3/", "-3/15", "nan/1"])
-def test_a_price_has_two_sides(price: str) -> None:
-    with pytest.raises(ValidationError, match="llm_usd_per_mtok"):
-        Settings.model_validate({"llm_usd_per_mtok": price})
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from functions.kernel.lanes import Extension, Source
+from functions.kernel.lanes import Extension
 from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
 from workers.attempt.job import TrainingJob
 from workers.lane.client import RemoteLab
@@ -121,23 +120,6 @@ async def test_what_was_not_sent_goes_with_the_next_question_and_nothing_newer_i
     assert lab.renewals[-1] == {"metric": 1.3, "progress": 0.03, "log": "line 1"}
 
 
-async def test_an_order_stands_until_the_lab_gives_another(lab: Lab, spool: Spool) -> None:
-    held = lease(lab, spool, SELDOM)
-    lab.answers["gpu::renew"] = {**CONTINUE, "order": "stop"}
-
-    assert [await held.poll() for _ in range(3)] == ["stop"] * 3
-    assert len(lab.renewals) == 1
-
-
-async def test_a_loss_that_was_printed_is_sent_as_one(lab: Lab, spool: Spool) -> None:
-    held = lease(lab, spool, ALWAYS, replace(JOB, tick_source="stdout"))
-
-    await held.tick(2.5, 0.2)
-    await held.poll()
-
-    assert lab.renewals == [{"metric": 2.5, "progress": 0.2, "tick_source": "stdout"}, {}]
-
-
 async def test_who_reports_is_told_of_more_time_and_who_polls_is_not(lab: Lab, spool: Spool) -> None:
     held = lease(lab, spool, SELDOM)
     lab.answers["gpu::renew"] = {"order": "continue", "extra_s": 120.0, "budget_s": 420.0}
@@ -169,16 +151,6 @@ async def test_a_result_stays_on_the_disk_until_the_lab_has_answered(lab: Lab, s
     assert spool.kept() == []
 
 
-async def test_each_attempt_and_fence_has_a_result_of_its_own(lab: Lab, spool: Spool) -> None:
-    lab.problem = Unavailable("the lab is away")
-    for attempt, fence in ((2, 17), (2, 18), (3, 19)):
-        held = lease(lab, spool, SELDOM, replace(JOB, attempt=attempt, fence=fence))
-        with pytest.raises(Unavailable):
-            await held.report("experiment::crash", WHO)
-
-    assert len(spool.kept()) == 3
-
-
 async def test_a_result_that_the_lab_refuses_is_not_sent_for_ever(lab: Lab, spool: Spool) -> None:
     lab.problem = Conflict("fence 17 of mar11-1 is old")
 
@@ -195,14 +167,3 @@ async def test_a_result_outlives_a_token_that_the_lab_does_not_know(lab: Lab, sp
         await lease(lab, spool, SELDOM).report("experiment::complete", {**WHO, "val_bpb": 1.0})
 
     assert len(spool.kept()) == 1
-
-
-async def test_code_of_any_bytes_is_told(lab: Lab, spool: Spool) -> None:
-    lab.answers["gpu::built"] = {"order": "lost"}
-
-    order = await lease(lab, spool, SELDOM).built(Source("t1", b"\xff\x00patch", differs=True))
-
-    assert order == "lost"
-    assert lab.asked == [
-        ("gpu::built", {**WHO, "tree_id": "t1", "patch_base64": "/wBwYXRjaA==", "differs": True})
-    ]

@@ -97,22 +97,6 @@ def test_a_script_that_only_prints_its_progress_is_stopped_where_the_swarm_reads
     assert "unless it prints lines `step 00123 (12.3%) | loss: 2.34 |`" in worker.said
 
 
-def test_a_run_that_is_extended_trains_longer_where_its_script_reads_the_budget(
-    swarm: Swarm, tmp_path: Path
-) -> None:
-    source = TRAIN.replace("import time\n", "import time\nimport nightjar_report\n")
-    source = source.replace("- begun) < TOTAL_WALL_CLOCK_TIME:", "- begun) < nightjar_report.budget_s:")
-    swarm.todo = [assignment("swarm-1", budget=1)]
-    swarm.on_tick = lambda tick: {"action": "extend", "budget": 2}
-
-    with joined_worker(tmp_path / "w1", source) as worker:
-        worker.first_join(swarm.url, "--max-runs", "1")
-
-        assert worker.ended() == 0
-    assert max(tick["p"] for tick in swarm.ticks) > 1.05
-    assert swarm.results[0]["val_bpb"] == 0.001
-
-
 def test_ticks_that_are_not_answered_or_refused_never_stop_a_run(swarm: Swarm, worker: JoinedWorker) -> None:
     swarm.todo = [assignment("swarm-1", budget=2)]
     swarm.refusals["tick"] = [
@@ -215,21 +199,6 @@ def test_a_second_start_needs_no_flags_and_its_file_is_its_owner_s_alone(
     assert "nj_w" not in worker.said
 
 
-def test_another_baseline_is_registered_with_the_worker_s_own_token(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    swarm.todo = [assignment("swarm-1")]
-    worker.first_join(swarm.url, "--max-runs", "1")
-    assert worker.ended() == 0
-
-    swarm.todo = [assignment("swarm-2")]
-    worker.join("--max-runs", "1", "--skip-baseline", "--baseline-bpb", "0.9")
-
-    assert worker.ended() == 0
-    assert [request["baseline_bpb"] for request in swarm.registered] == [1.0, 0.9]
-    assert swarm.bearers == [None, "nj_w"]
-
-
 def test_a_worker_that_its_server_has_forgotten_registers_anew(swarm: Swarm, worker: JoinedWorker) -> None:
     swarm.todo = [assignment("swarm-1")]
     worker.first_join(swarm.url, "--max-runs", "1")
@@ -243,19 +212,6 @@ def test_a_worker_that_its_server_has_forgotten_registers_anew(swarm: Swarm, wor
     assert "does not know this worker any more (so it is): it registers anew" in worker.said
     assert swarm.bearers == [None, None]
     assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
-
-
-def test_two_processes_are_not_one_worker(swarm: Swarm, worker: JoinedWorker) -> None:
-    swarm.todo = [assignment("swarm-1", budget=120)]
-    worker.first_join(swarm.url)
-    worker.script()
-    first = worker.running
-
-    worker.join()
-
-    assert worker.ended() == 1
-    assert "another worker runs with the data directory" in worker.said
-    worker.running = first
 
 
 def test_the_first_ctrl_c_finishes_the_run(swarm: Swarm, worker: JoinedWorker) -> None:
@@ -301,35 +257,6 @@ def test_a_worker_that_was_killed_leaves_no_run_and_takes_its_assignment_up_agai
     assert list((worker.data / "work").glob("*/*")) == []
 
 
-def test_after_a_run_that_is_killed_and_one_that_the_script_cannot_take_the_worker_goes_on(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    todo = [assignment("swarm-1", budget=120), assignment("swarm-2", {"DEPTH": 3}), assignment("swarm-3")]
-    swarm.todo = todo
-    worker.first_join(swarm.url, "--max-runs", "3")
-
-    worker.script().kill()
-
-    assert worker.ended() == 0
-    killed, refused, ran = swarm.results
-    assert killed["error"].startswith("killed: ")
-    assert refused["error"] == "no such constant: DEPTH"
-    assert (ran["exp_id"], ran["val_bpb"]) == ("swarm-3", 0.001)
-
-
-def test_a_run_over_its_time_is_a_timeout(swarm: Swarm, tmp_path: Path) -> None:
-    source = "import time\nLR = 0.1\ntime.sleep(600)\n"
-    swarm.todo = [assignment("swarm-1", budget=-29)]  # 2 x -29 + 60: two seconds
-
-    with joined_worker(tmp_path / "w1", source) as worker:
-        worker.first_join(swarm.url, "--max-runs", "1")
-
-        assert worker.ended() == 0
-        assert "it has no TOTAL_WALL_CLOCK_TIME" in worker.said
-        assert "it calls no report: bad runs are not stopped early" in worker.said
-    assert swarm.results[0]["error"] == "TIMEOUT"
-
-
 def test_the_baseline_is_measured_at_the_swarm_s_budget_and_shown_with_its_spread(
     swarm: Swarm, tmp_path: Path
 ) -> None:
@@ -349,45 +276,6 @@ def test_the_baseline_is_measured_at_the_swarm_s_budget_and_shown_with_its_sprea
         told = ", sigma ".join(f"{value:.{decimals(sigma)}f}" for value in (mean, sigma))
         assert f"baseline: val_bpb {told} (3 runs of 1 s)" in worker.said
     assert swarm.registered[0]["baseline_bpb"] == pytest.approx(mean)
-
-
-def test_the_baseline_is_measured_anew_where_runs_take_other_seconds_than_its_own(
-    swarm: Swarm, tmp_path: Path
-) -> None:
-    swarm.budget_s = 2
-
-    def shorter(tick: dict[str, Any]) -> dict[str, Any]:
-        swarm.budget_s = 1
-        return {}
-
-    swarm.on_tick = shorter
-    swarm.todo = [assignment("swarm-1", {"LR": 0.5}), assignment("swarm-2", {"LR": 0.25})]
-    with joined_worker(tmp_path / "w1", TRAIN.replace("= 300", "= 1.5")) as worker:
-        worker.join(
-            *("--url", swarm.url, "--worker-id", "w1", "--train-py", str(worker.train_py)),
-            *("--baseline-runs", "1", "--max-runs", "2"),
-        )
-
-        assert worker.ended() == 0
-        measured = re.findall(r"^baseline: .* \(1 run of (.+) s\)$", worker.said, re.MULTILINE)
-        assert measured == ["1.5", "2", "1"]
-    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
-
-
-def test_a_baseline_that_cannot_be_measured_is_an_error_with_the_end_of_the_log(
-    swarm: Swarm, tmp_path: Path
-) -> None:
-    with joined_worker(
-        tmp_path / "w1", "LR = 0.1\nprint('reading')\nraise OSError('no data in ./data')\n"
-    ) as worker:
-        worker.join("--url", swarm.url, "--worker-id", "w1", "--train-py", str(worker.train_py))
-
-        assert worker.ended() == 1
-        assert (
-            "the baseline cannot be measured: train.py gave no number (other). exited with 1" in worker.said
-        )
-        assert "OSError: no data in ./data" in worker.said
-    assert swarm.registered == []
 
 
 def test_a_script_without_a_constant_on_trial_runs_what_does_not_name_it_and_hands_the_rest_back(
@@ -434,14 +322,6 @@ def test_a_server_that_refuses_the_worker_ends_it_with_its_own_words(
 
     assert worker.ended() == 1
     assert "nightjar: Invalid enroll token" in worker.said
-
-
-def test_a_wrong_url_is_told_before_anything_is_measured(worker: JoinedWorker) -> None:
-    worker.join("--url", "http://127.0.0.1:9", "--train-py", str(worker.train_py))
-
-    assert worker.ended() == 1
-    assert "no lab answers at http://127.0.0.1:9" in worker.said
-    assert "baseline 1 of 3" not in worker.said
 
 
 DRAFT = {"spec_id": "s-1", "program_md": "# the draft\n", "confidence": 0.9, "deployment_confidence": 0.8}
@@ -505,31 +385,3 @@ def test_a_worker_follows_a_draft_once_it_is_deployed_and_leaves_it_once_it_is_f
     assert "s-1 was dropped" in worker.said
     kept = [file for file in worker.data.rglob("*") if file.is_file() and b"the draft" in file.read_bytes()]
     assert kept == []
-
-
-def test_a_worker_follows_a_confirmed_draft_until_the_swarm_s_own_program_changes(
-    swarm: Swarm, worker: JoinedWorker
-) -> None:
-    told = Programs(
-        swarm, worker, (stands("ready"), DRAFT), (stands("confirmed"), DRAFT), (stands("confirmed"), DRAFT)
-    )
-    told.renewed["swarm-2"] = "# the draft, adopted\n"
-
-    worker.first_join(swarm.url, "--max-runs", "3", "--use-spec-pipeline")
-
-    assert worker.ended() == 0
-    assert [told.seen[f"swarm-{n}"] for n in (1, 2, 3)] == [
-        "# the program\n",
-        "# the draft\n",
-        "# the draft, adopted\n",
-    ]
-
-
-def test_a_worker_goes_on_where_there_are_no_drafts(swarm: Swarm, worker: JoinedWorker) -> None:
-    told = Programs(swarm, worker, (problem(403, "Forbidden", "for viewers"), DRAFT))
-
-    worker.first_join(swarm.url, "--max-runs", "1", "--use-spec-pipeline")
-
-    assert worker.ended() == 0
-    assert told.seen == {"swarm-1": "# the program\n"}
-    assert "no drafts of the program: for viewers" in worker.said
