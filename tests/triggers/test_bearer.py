@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import click
 import pytest
 
 from functions.kernel.process.process_identity import birth_name
@@ -28,7 +27,6 @@ from state.token_values import new_id, new_secret
 from tests.conftest import ROOT
 from triggers.cli import lab_http
 from triggers.cli.lab_http import LabHttp, bearer_of, own_url
-from triggers.cli.options import Duration, Number
 from triggers.cli.output import AUTH, exit_code
 from triggers.lab import LabParts
 from triggers.web import write_down
@@ -313,21 +311,3 @@ def test_no_process_of_the_lab_is_given_the_token_of_a_person(
     assert len(given) == 4
     assert not any(name in env for env in given for name in ("NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"))
     assert {env["NIGHTJAR_STALE_S"] for env in given} == {"7"}
-
-
-def test_durations_are_read_as_people_write_them() -> None:
-    read = {text: Duration().convert(text, None, None) for text in ("90", "90s", "1.5m", "12h", "30d", "0")}
-
-    assert read == {"90": 90, "90s": 90, "1.5m": 90, "12h": 43_200, "30d": 2_592_000, "0": 0}
-    for wrong in ("soon", "-1d", "1w", "", "1 d", "inf"):
-        with pytest.raises(click.BadParameter, match="not a duration"):
-            Duration().convert(wrong, None, None)
-
-
-def test_numbers_are_finite_and_of_their_range() -> None:
-    assert Number(0.2, 600).convert("5", None, None) == 5.0
-    for wrong in ("nan", "-nan", "601", "inf"):
-        with pytest.raises(click.BadParameter):
-            Number(0.2, 600).convert(wrong, None, None)
-    with pytest.raises(click.BadParameter, match="'inf' is not a finite number"):
-        Number(min=0).convert("inf", None, None)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from functions.kernel.contract import Cron, Every, Function, Request, Response, function
-from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.contract import Request, Response
+from functions.kernel.process.lifecycle import Process
 from functions.kernel.rules.firings import Schedule, SteadyTimes
 from state.schedules import Firings
-from state.settings import Settings
 from tests.labs import claimed
-from triggers.clock import advance, keep_time
+from triggers.clock import advance
 
 NAME = "probe::tick"
 
@@ -32,10 +30,6 @@ class Told(Response):
 async def answer(request: Ask) -> Told:
     """Answer."""
     return Told()
-
-
-def timed(name: str, trigger: Every | Cron) -> dict[str, Function[Any, Any]]:
-    return {name: function(name, trigger, role="operator")(answer)}
 
 
 def schedule(seconds: float = 10.0, **declared: Any) -> Schedule:
@@ -67,34 +61,6 @@ async def decided(process: Process, until: float, text: str = "every") -> None:
     """As if clocks had decided the firings so far, and no further."""
     key = process.lab.keys("tick", NAME)
     await process.lab.command("HSET", key, "until", repr(until), "text", text)
-
-
-async def test_three_clocks_make_each_firing_once(settings: Settings) -> None:
-    functions = timed("probe::fast", Every(0.05, overlap="allow", jitter_s=0.04))
-    functions |= timed("probe::cron", Cron("* * * * * *", overlap="allow"))
-    stop = asyncio.Event()
-
-    async with AsyncExitStack() as stack:
-        clocks = [await stack.enter_async_context(opened("clock", settings)) for _ in range(3)]
-        tasks = [asyncio.create_task(keep_time(clock, functions, stop)) for clock in clocks]
-        store = clocks[0].schedules
-        await until(clocks[0], lambda firings: firings.fired >= 20, "probe::fast")
-        await until(clocks[0], lambda firings: firings.fired >= 1, "probe::cron")
-        stop.set()
-        await asyncio.gather(*tasks)
-        look = await store.look("probe::fast")
-        found = await fired(clocks[0], "probe::fast")
-
-    firings = [firing["scheduled"] for firing in found]
-    assert len(firings) == look.firings.fired >= 20
-    assert firings == sorted(set(firings))
-    assert [firing / 0.05 for firing in firings] == pytest.approx(
-        [round(firing / 0.05) for firing in firings], abs=1e-4
-    )
-    assert all(firing["fired"] >= firing["scheduled"] for firing in found)
-    # Every firing since the first is there, or was counted as missed and told to the next.
-    span = round((firings[-1] - firings[0]) / 0.05)
-    assert span == len(firings) - 1 + sum(firing["missed"] for firing in found[1:])
 
 
 @pytest.mark.parametrize(
@@ -179,17 +145,6 @@ async def test_firings_go_on_when_the_clock_of_redis_was_set_back(process: Proce
     assert firings.until < await process.lab.now()
 
 
-async def test_clocks_of_two_schedules_do_not_keep_each_other_from_firing(process: Process) -> None:
-    one, other = schedule(0.07), Schedule(NAME, "another", SteadyTimes(0.05))
-
-    while (await process.schedules.look(NAME)).firings.fired < 5:
-        await asyncio.sleep(min([await advance(process.schedules, s) for s in (one, other)]))
-        await process.lab.command("DEL", process.lab.keys("ticks", NAME))  # handled
-
-    firings = (await process.schedules.look(NAME)).firings
-    assert firings.missed == 0
-
-
 async def test_a_paused_function_is_not_fired_and_nothing_of_its_pause_is_made_up(process: Process) -> None:
     steady = schedule(0.05)
     await advance(process.schedules, steady)
@@ -204,16 +159,3 @@ async def test_a_paused_function_is_not_fired_and_nothing_of_its_pause_is_made_u
 
     assert paused.fired == firings.missed == 0
     assert min(firing["scheduled"] for firing in await fired(process)) > resumed - 0.05
-
-
-async def test_a_clock_that_waits_for_a_firing_can_be_stopped(settings: Settings) -> None:
-    stop = asyncio.Event()
-    async with opened("clock", settings) as process:
-        waiting = asyncio.create_task(keep_time(process, timed(NAME, Every(10_000)), stop))
-        await until(process, lambda firings: firings.until is not None)
-        assert not waiting.done()
-
-        stop.set()
-        await asyncio.wait_for(waiting, 60)
-
-        assert await fired(process) == []

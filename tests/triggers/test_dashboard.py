@@ -10,15 +10,10 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from state.events import CATALOGUE
 from tests.conftest import http_client
-from tests.labs import dump, problem
 from triggers.http.routes import STATIC
 
 FILES = sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*.*") if path.name != "index.html")
 OURS = [name for name in FILES if not name.startswith("echarts/")]
-
-
-def test_the_page_has_files() -> None:
-    assert {"app.js", "style.css", "icon.svg", "views/overview.js"} <= set(FILES)
 
 
 async def test_the_page_is_a_shell_that_names_the_lab_and_its_event_types(
@@ -73,23 +68,6 @@ async def test_a_file_that_has_not_changed_is_not_sent_again(client: httpx.Async
 )
 async def test_nothing_beside_the_files_is_served(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code == 404
-
-
-@pytest.mark.parametrize("path", ["/", "/static/app.js"])
-@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
-async def test_a_foreign_host_or_origin_gets_no_page(
-    client: httpx.AsyncClient, path: str, headers: dict[str, str]
-) -> None:
-    problem(await client.get(path, headers=headers), 403)
-
-
-async def test_looking_changes_nothing(client: httpx.AsyncClient, process: Process) -> None:
-    before = await dump(process.lab)
-
-    for path in ("/", "/static/app.js", "/api/lab/status", "/api/pool/list", "/api/report/tags"):
-        assert (await client.get(path)).status_code == 200
-
-    assert await dump(process.lab) == before
 
 
 async def test_a_lab_s_name_is_text_in_the_page(process: Process) -> None:

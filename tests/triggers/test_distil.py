@@ -135,14 +135,3 @@ def test_take_makes_a_branch_of_the_smallest_patch_and_of_each_independent_chang
     for branch in ("nightjar/mar11-distilled", "nightjar/mar11-distilled-1"):
         assert repo.git("show", f"{branch}:train.py") == "DEPTH = 9"
         assert repo.git("rev-parse", f"{branch}^") == repo.base
-
-
-def test_take_says_that_a_distillation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    going = PLANNED.model_copy(update={"state": "running"})
-    Lab(monkeypatch, api_trust_distilled=shown(going) | {"commit_of": None, "patches": []})
-
-    done = CliRunner().invoke(
-        repository.take_command, ["mar11", "--distilled", "--data", str(tmp_path)], standalone_mode=False
-    )
-
-    assert "the distillation of mar11 is running" in str(done.exception)

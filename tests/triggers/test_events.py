@@ -23,7 +23,6 @@ from state.pool import Pool
 from state.records import Gpu
 from state.schedules import Firings
 from state.settings import Settings
-from state.stream import EventPages
 from tests.labs import claimed, gone
 from triggers.events.delivery import _keep, run_binding
 from triggers.events.serving import AT_ONCE, bindings
@@ -165,22 +164,6 @@ async def test_every_event_reaches_its_function_with_its_facts(process: Process)
     assert [f.n for f in ears.heard] == [1, 2, 4]
     assert {f.tag for f in ears.heard} == {"mar11"}
     assert set(ears.callers) == {"event:experiment.finished"}
-
-
-async def test_two_processes_share_the_events_of_a_function(process: Process) -> None:
-    ears = Ears()
-    declared = hearing("probe::hear", On("gpu.idle"))
-
-    async with (
-        delivering(process, (ears, declared), consumer="a"),
-        delivering(process, (ears, declared), consumer="b"),
-    ):
-        for n in range(50):
-            await emit(process, "gpu.idle", n=n)
-        await eventually(lambda: len({f.n for f in ears.heard}) == 50)
-
-    # at least once; with nobody silent or failing it is once
-    assert sorted(f.n for f in ears.heard) == list(range(50))
 
 
 @pytest.mark.parametrize(("debounce", "calls"), [("tag", 3), ("lab", 1), (None, 30)])
@@ -457,19 +440,6 @@ async def test_no_more_firings_run_beside_each_other_than_a_process_can_bear(pro
     assert (slow.done, slow.most_at_work) == (AT_ONCE + 2, AT_ONCE)
 
 
-async def test_a_firing_at_work_beside_others_is_not_begun_again(process: Process) -> None:
-    slow = Slow()
-
-    async with delivering(process, (slow, working("allow"))):
-        await firing(process, "allow")
-        await eventually(lambda: slow.at_work == 1)
-        await asyncio.sleep(0.5)  # many times its first backoff
-        slow.end.set()
-        await handled(process, 1)
-
-    assert slow.done == 1
-
-
 @pytest.mark.parametrize("overlap", ["skip", "queue"])
 async def test_a_handler_that_died_holds_firings_up_until_another_took_over(
     process: Process, overlap: Overlap
@@ -513,30 +483,6 @@ async def test_a_firing_that_always_fails_is_buried_and_the_next_goes_ahead(
     assert len(ears.heard) == 4
     (letter,) = await letters(process)
     assert letter["error"] == "ValueError: not yet"
-
-
-async def test_a_dead_firing_is_delivered_again_where_its_function_hears_events_too(process: Process) -> None:
-    ears = Ears()
-    broken = True
-
-    def fail_while_broken(fact: Fact) -> None:
-        if broken:
-            raise ValueError("not yet")
-
-    ears.then = fail_while_broken
-    both = function("probe::tick", On("gpu.idle"), Every(60), role="operator")(listen)
-    call = process.invoker.system("operator")
-
-    async with delivering(process, (ears, both)):
-        await firing(process)
-        await eventually(lambda: len(ears.heard) == 3)
-        await handled(process, 1)
-        broken = False
-        await process.invoker.call("event::redrive", {"all": True}, call)
-        await eventually(lambda: len(ears.heard) == 4)
-
-    assert len({fact.scheduled for fact in ears.heard}) == 1
-    assert await letters(process) == []
 
 
 async def test_a_function_that_asks_for_them_gets_the_times_of_its_firing(process: Process) -> None:
@@ -595,19 +541,6 @@ async def test_a_dead_letter_is_delivered_again_to_its_own_function_only(process
     assert await letters(process) == []
 
 
-async def test_a_group_that_vanished_is_made_again(process: Process) -> None:
-    ears = Ears()
-    await emit(process, "gpu.idle", n=1)
-
-    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle")))):
-        await settled(process, "probe::hear")
-        await process.lab.command("XGROUP", "DESTROY", process.lab.keys("events"), "probe::hear")
-        await emit(process, "gpu.idle", n=2)
-        await eventually(lambda: 2 in [f.n for f in ears.heard])
-
-    assert [f.n for f in ears.heard] == [1, 1, 2]  # it begins at the beginning
-
-
 async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(process: Process) -> None:
     ears = Ears()
     stop = asyncio.Event()
@@ -625,24 +558,6 @@ async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(proce
 
     assert heard_first == [0]
     assert [f.n for f in ears.heard] == [0, 1, 2]
-
-
-async def test_only_what_follows_a_burst_waits_for_its_page(
-    process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"GATHERED_S": 3600.0, "LONGEST_S": 3600.0, "BURST": 2, "PAGE": 3}.items():
-        monkeypatch.setattr(f"state.stream.{name}", value)
-    ids = [await emit(process, "experiment.submitted", n=n) for n in range(6)]
-    pages = EventPages(process.stream)
-    try:
-        single = await pages.after(ids[4], 30.0)
-        full = await pages.after(ids[2], 30.0)
-        burst = await pages.after(ids[3], 30.0)
-
-        assert [[e.id for e in page] for page in (single, full, burst)] == [ids[5:], ids[3:], ids[4:]]
-        assert await pages.after(ids[1], 0.1) == [], "a page is read right after a burst"
-    finally:
-        await pages.close()
 
 
 async def test_a_backlog_of_many_pages_is_delivered_in_its_order(process: Process) -> None:

@@ -14,17 +14,6 @@ def test_blocks_are_read_with_their_ids() -> None:
     assert list(read(lines)) == [("1-0", {"type": "gpu.idle", "n": 1}), ("2-0", {"type": "gpu.idle", "n": 2})]
 
 
-def test_an_id_alone_says_where_to_go_on() -> None:
-    assert list(read(["id: 7-0", "", 'data: {"n": 1}', ""])) == [
-        ("7-0", None),
-        ("7-0", {"type": "message", "n": 1}),
-    ]
-
-
-def test_heartbeats_are_no_events() -> None:
-    assert list(read([": still here", "", ": still here", "", "id: 1-0", ""], "0")) == [("1-0", None)]
-
-
 def test_what_was_cut_in_the_middle_is_left_to_the_next_connection() -> None:
     assert list(read(["id: 1-0", "", "id: 2-0", "event: gpu.idle", 'data: {"n": 1}'])) == [("1-0", None)]
 

@@ -77,15 +77,6 @@ def test_a_named_directory_is_one_worker_s(tmp_path: Path) -> None:
     assert kept_in(place) == (OTHER, "v")
 
 
-def test_what_was_kept_of_a_worker_stays_when_it_is_named_again(tmp_path: Path) -> None:
-    joining_worker(URL, "w", tmp_path)
-    before = (tmp_path / "joined.json").read_text()
-
-    joining_worker(URL, "w", tmp_path)
-
-    assert (tmp_path / "joined.json").read_text() == before
-
-
 def test_the_directory_of_a_lab_is_refused(tmp_path: Path) -> None:
     (tmp_path / "redis.json").write_text("{}")
 

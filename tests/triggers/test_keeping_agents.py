@@ -107,14 +107,6 @@ def test_a_limit_without_a_time_is_tried_again_up_to_an_hour_later_all_night(nig
     assert set(night.pauses()[6:]) == {LONGEST_LIMIT_S}
 
 
-def test_a_limit_that_outlasts_its_own_short_time_is_tried_ever_more_rarely(night: Night) -> None:
-    night.ends_at = EVENING + HOUR
-
-    night.kept("echo 'HTTP 429'; echo 'Retry-After: 5'; exit 1")
-
-    assert night.pauses()[:4] == [5, 120, 240, 480]
-
-
 def test_the_night_ends_while_a_limit_is_waited_for(night: Night) -> None:
     night.ends_at = EVENING + HOUR
 
@@ -197,11 +189,3 @@ def test_an_agent_that_has_something_to_do_is_started_while_its_experiment_is_op
     why = night.kept("true")
 
     assert why.startswith("given up: 3 starts")  # it did nothing with it
-
-
-def test_an_agent_started_anew_waits_for_the_run_that_it_left(night: Night) -> None:
-    night.entered("t-1", "ada", "running")
-    night.ends_at = EVENING + HOUR
-
-    assert night.kept("true") == "t is paused"
-    assert night.starts == []

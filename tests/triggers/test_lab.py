@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 import redis
 
@@ -93,18 +92,6 @@ async def test_redis_that_refuses_its_data_is_told_once_and_comes_back_when_they
     await asyncio.wait_for(running, PATIENCE_S)
 
 
-async def test_a_fault_while_redis_is_revived_ends_the_lab_with_that_fault(
-    started: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def faulty(redis: EmbeddedRedis) -> bool:
-        raise RuntimeError("a fault")
-
-    monkeypatch.setattr(EmbeddedRedis, "revive", faulty)
-
-    with pytest.raises(RuntimeError, match="a fault"):
-        await asyncio.wait_for(started.lab.run(), PATIENCE_S)
-
-
 async def test_a_drain_without_redis_ends_after_a_while_and_says_why(started: Started) -> None:
     await started.group.start()
     await eventually(lambda: started.log.exists() and "up" in started.log.read_text())
@@ -154,20 +141,6 @@ async def test_redis_that_was_stopped_counts_as_dead_and_comes_back_with_all_tha
     await asyncio.wait_for(running, PATIENCE_S)
 
 
-@pytest.mark.parametrize("words", ["CONFIG SET maxclients 1", "CONFIG SET requirepass other"])
-async def test_redis_that_refuses_us_still_answers(started: Started, words: str) -> None:
-    running = asyncio.create_task(started.lab.run())
-    first = started.redis.pid
-    with redis.Redis.from_url(started.redis.url) as client:
-        client.execute_command(words)
-        await asyncio.sleep(3 * SILENT_S)
-
-        assert started.redis.pid == first
-        assert started.said == []
-    started.stop.set()
-    await asyncio.wait_for(running, PATIENCE_S)
-
-
 async def test_redis_that_runs_a_long_script_still_answers(started: Started) -> None:
     running = asyncio.create_task(started.lab.run())
     with redis.Redis.from_url(started.redis.url) as client, redis.Redis.from_url(started.redis.url) as other:
@@ -181,23 +154,5 @@ async def test_redis_that_runs_a_long_script_still_answers(started: Started) -> 
             await endless
 
     assert said == []
-    started.stop.set()
-    await asyncio.wait_for(running, PATIENCE_S)
-
-
-async def test_redis_that_was_killed_while_it_rewrote_its_data_comes_back_at_once(started: Started) -> None:
-    running = asyncio.create_task(started.lab.run())
-    with redis.Redis.from_url(started.redis.url) as client:
-        client.config_set("rdb-key-save-delay", 1_000_000)
-        client.mset({f"key{n}": n for n in range(60)})
-        client.bgrewriteaof()
-        server = psutil.Process(started.redis.pid)
-        await eventually(lambda: bool(server.children()))
-        rewriter = server.children()[0]
-
-    started.kill_redis()
-    await eventually(lambda: started.heard("it is started again"))
-
-    assert not rewriter.is_running() or rewriter.status() == psutil.STATUS_ZOMBIE
     started.stop.set()
     await asyncio.wait_for(running, PATIENCE_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -34,19 +33,6 @@ async def opens(http: httpx.AsyncClient, text: str) -> bool:
     return (await http.get("/api/token/whoami", headers=bearer(text))).status_code == 200
 
 
-async def test_a_token_that_is_revoked_again_and_again_ended_once(
-    http: httpx.AsyncClient, process: Process
-) -> None:
-    gone = await told(http, "/api/token/issue", name="gone", role="viewer")
-
-    together = await asyncio.gather(*(told(http, "/api/token/revoke", id=gone["id"]) for _ in range(10)))
-    later = await told(http, "/api/token/revoke", id=gone["id"])
-
-    assert {answer["revoked_at"] for answer in [*together, later]} == {later["revoked_at"]}
-    assert len(await events_of(process, "token.revoked")) == 1
-    assert not await opens(http, gone["token"])
-
-
 async def test_a_revocation_repeated_after_the_name_was_given_again_leaves_the_new_token(
     http: httpx.AsyncClient,
 ) -> None:
@@ -73,17 +59,6 @@ async def test_a_bearer_rotates_with_the_same_token_until_an_answer_arrives(http
     assert not await opens(http, old)
     assert not await opens(http, last)
     assert await opens(http, ended.json()["token"])
-
-
-async def test_a_bearer_works_on_while_an_operator_rotates_until_an_answer_arrives(
-    http: httpx.AsyncClient,
-) -> None:
-    issued = await told(http, "/api/token/issue", name="w", role="worker")
-
-    answers = [await told(http, "/api/token/rotate", id=issued["id"]) for _ in range(3)]
-
-    assert await opens(http, issued["token"])
-    assert [await opens(http, answer["token"]) for answer in answers] == [False, False, True]
 
 
 async def test_who_enrolls_again_has_lost_the_name_but_no_second_use(http: httpx.AsyncClient) -> None:

@@ -42,16 +42,6 @@ def document(*words: str | Path) -> dict[str, Any]:
     return found
 
 
-def test_values_and_gains_have_the_digits_of_the_noise(tmp_path: Path) -> None:
-    rows = "1a2b3c4\t0.997123\tkeep\tbase\n2b3c4d5\t0.912345\tkeep\twider\n"
-
-    shown = run(written(tmp_path, HEADER + rows), "--sigma", "0.012").stdout
-
-    for told in ("sigma of val_bpb 0.012 ", "0.912 ", "+0.085 ", "The record claims +0.085."):
-        assert told in shown
-    assert "0.9123" not in shown
-
-
 def test_keeps_within_noise_are_flagged_and_would_run_again() -> None:
     found = document(PLAIN)
 
@@ -77,21 +67,6 @@ def test_a_person_sees_the_keeps_and_what_would_have_differed() -> None:
     assert "within noise" not in rows["line 3"]
     assert "Keeps after the first: 3. Within noise (P(better) under 95%): 2." in shown
     assert "not judged, because its status is 'crash': line 6" in shown
-
-
-def test_strict_asks_for_no_second_run() -> None:
-    found = document(PLAIN, "--keep-rule", "strict")
-
-    assert found["verdicts"]["retest"]["keeps"] == 0
-    assert [j["name"] for j in found["judged"] if j["differs"]] == ["line 7", "line 8"]
-
-
-def test_every_line_that_was_left_out_is_told() -> None:
-    shown = run(EXCERPTS / "windows.tsv").stdout
-
-    for reason in ("it is the header again: line 6", "it has no status: line 10", "it has no value: line 3"):
-        assert f"not judged, because {reason}" in shown
-    assert "line 12: 'about 0.8' is no number: read as no value" in shown
 
 
 def test_repeats_in_the_file_measure_its_noise(tmp_path: Path) -> None:
@@ -144,19 +119,6 @@ def test_a_hash_of_the_configuration_tells_code_from_code(tmp_path: Path) -> Non
     assert (found["sigma"], found["sigma_df"]) == (pytest.approx(0.002 / 2**0.5), 1)
 
 
-def test_a_log_without_statuses_is_judged_by_its_running_best(tmp_path: Path) -> None:
-    file = written(tmp_path, "commit\trmse\n1a2b3c4\t9.1\n2b3c4d5\t9.5\n3c4d5e6\t8.0\n")
-
-    refused = run(file).exception
-    found = document(file, "--metric", "rmse", "--sigma", "0.1")
-
-    assert isinstance(refused, Invalid)
-    assert "its columns are commit, rmse" in str(refused)
-    assert "judged by its running best if --metric names" in str(refused.hint)
-    assert [j["kept"] for j in found["judged"]] == [True, False, True]
-    assert "It has no verdicts (no statuses)" in run(file, "--metric", "rmse", "--sigma", "0.1").stdout
-
-
 @pytest.mark.parametrize(
     ("log", "said", "hint"),
     [
@@ -195,13 +157,6 @@ def test_a_metric_whose_name_tells_no_direction_asks_for_it(tmp_path: Path, metr
     assert document(file, "--sigma", "0.01", "--minimize")["claimed"] == pytest.approx(-0.4)
 
 
-def test_a_metric_s_name_tells_its_direction_and_both_are_said(tmp_path: Path) -> None:
-    file = written(tmp_path, "commit\tval_acc\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
-
-    assert document(file, "--sigma", "0.01")["claimed"] == pytest.approx(0.4)
-    assert "Judged by val_acc: a higher value is better." in run(file, "--sigma", "0.01").stdout
-
-
 def test_of_two_columns_that_may_hold_the_values_none_is_taken_silently(tmp_path: Path) -> None:
     file = written(
         tmp_path,
@@ -217,13 +172,6 @@ def test_of_two_columns_that_may_hold_the_values_none_is_taken_silently(tmp_path
     assert "mean_val_auc, val_loss" in str(refused)
     assert (found["metric"], found["direction"]) == ("mean_val_auc", "maximize")
     assert found["claimed"] == pytest.approx(0.03)
-
-
-@pytest.mark.parametrize(
-    "words", [("nothing.tsv",), ("no/such/file",), ("x" * 5000,), (str(PLAIN), "--sigma", "nan")]
-)
-def test_a_wrong_use_is_told_as_one(words: tuple[str, ...]) -> None:
-    assert run(*words).exit_code == 2
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")

@@ -12,10 +12,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from functions.swarm.rules.simulating import HELPS, Faults
+from functions.swarm.rules.simulating import Faults
 from triggers.simulator.swarm import Plan, Swarm
 from triggers.simulator.wire import Book, Wire
-from triggers.simulator.worker import Fortune, Worker
+from triggers.simulator.worker import Worker
 
 Answer = tuple[int, Mapping[str, object]]
 OK: Answer = (200, {"ok": True})
@@ -68,15 +68,6 @@ async def test_a_request_is_repeated_until_it_is_answered_and_every_try_is_trace
     assert wire.meter.unanswered == 2
 
 
-async def test_an_answer_that_is_thrown_away_has_its_request_sent_again() -> None:
-    async with serving(OK) as server, Wire(server.url, "seed", losses=0.5) as wire:
-        for _ in range(50):
-            await wire.ask("tick", "POST", "/tick", {})
-
-    assert wire.meter.thrown_away > 0
-    assert len(server.bodies) == wire.meter.answers == 50 + wire.meter.thrown_away
-
-
 async def test_a_worker_whose_token_was_lost_with_the_answer_comes_under_another_name() -> None:
     answers = (CUT, (401, {"detail": "'a' has joined already"}), (200, {"worker_token": "t"}))
     async with serving(*answers) as server, Wire(server.url, "seed") as wire:
@@ -126,31 +117,6 @@ async def test_while_requests_are_held_those_that_have_begun_are_answered_and_no
     assert waiting.cancelled()
     assert late.cancelled()
     assert len(server.bodies) == 2
-
-
-async def test_while_requests_are_held_the_copy_of_one_that_was_sent_is_sent_too() -> None:
-    async with serving(OK) as server, Wire(server.url, "seed", most_at_once=1) as wire:
-        worker = Worker("a", wire, Book(), plan(7.5).pace, Faults(duplicates=1.0), "seed")
-        begun = asyncio.create_task(worker.twice("result", "POST", "/result", {}))
-        for _ in range(2):  # it begins, and then its copies
-            await asyncio.sleep(0)
-        async with wire.held() as unanswered:
-            assert begun.result() == OK[1]
-
-    assert unanswered == 0
-    assert len(server.bodies) == 2
-
-
-def test_the_share_of_a_trial_is_of_the_runs_that_were_handed_out_during_it() -> None:
-    fortune = Fortune(HELPS)
-    book = Book(runs={f"swarm-{n}" for n in range(1, 41)} | {"swarm-12.2"})
-    book.tried[HELPS.name] = {"swarm-11", "swarm-12", "swarm-12.2", "swarm-35"}
-
-    assert fortune.share(book) == (0, 0)
-    fortune.begun = {"number": 10}
-    assert fortune.share(book) == (3, 30)
-    fortune.ended = {"number": 30}
-    assert fortune.share(book) == (2, 20)
 
 
 def plan(speed: float, *, is_private: bool = True) -> Plan:

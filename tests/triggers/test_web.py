@@ -105,17 +105,3 @@ async def test_variables_that_set_nothing_here_are_told_at_the_start_with_what_t
     assert ["--role viewer" in line for line in lines] == [True, False]
     assert "NIGHTJAR_REDIS_URL" in lines[1]
     assert "xyzzy" not in said.decode()
-
-
-async def test_a_profile_that_is_none_ends_the_web_process_at_the_start_with_a_hint(
-    settings: Settings,
-) -> None:
-    env = os.environ | {"NIGHTJAR_SWARM_PROFILE": "mnits", "NIGHTJAR_DATA": str(settings.data_dir)}
-    argv = [sys.executable, "-P", "-m", "triggers.web"]
-
-    web = await asyncio.create_subprocess_exec(*argv, env=env, cwd=Path(__file__).parents[2], stderr=PIPE)
-    _, said = await asyncio.wait_for(web.communicate(), 60)
-
-    assert web.returncode not in (0, None)
-    assert "NIGHTJAR_SWARM_PROFILE is 'mnits'" in said.decode()
-    assert "dims scan" in said.decode()

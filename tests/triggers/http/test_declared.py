@@ -21,7 +21,6 @@ from functions.kernel.contract import (
     Command,
     Function,
     Http,
-    Picture,
     Request,
     Response,
     Sparse,
@@ -160,13 +159,6 @@ async def test_a_body_that_fills_one_field_may_hold_any_name(http: httpx.AsyncCl
     assert answer.json() == {"worker": "w1", "config": body, "tag": "mar11", "copies": 2}
 
 
-async def test_a_field_may_stand_in_the_query_or_in_the_body(http: httpx.AsyncClient) -> None:
-    in_body = await http.post("/this/find", json={"name": "a", "tag": "mar11", "most": 1})
-    in_query = await http.post("/this/find?tag=mar11&most=1", json={"name": "a"})
-
-    assert in_body.json() == in_query.json() == [{"name": "a", "tag": "mar11", "most": 1}]
-
-
 @pytest.mark.parametrize(
     ("query", "body", "field"),
     [
@@ -188,13 +180,6 @@ async def test_what_a_query_may_not_hold_is_refused_by_its_name(
 # -- answers
 
 
-async def test_a_list_is_answered_as_a_bare_array(http: httpx.AsyncClient) -> None:
-    found = await http.get("/this/find?name=a&most=2")
-
-    assert found.json() == [{"name": "a", "tag": "swarm", "most": 2}] * 2
-    assert (await http.get("/this/find?name=a&most=0")).json() == []
-
-
 async def test_a_sparse_answer_leaves_out_its_own_fields_that_are_none(http: httpx.AsyncClient) -> None:
     assert (await http.get("/this/order")).content == b"{}"
     assert (await http.get("/this/order?name=stop")).json() == {"action": "stop"}
@@ -203,14 +188,6 @@ async def test_a_sparse_answer_leaves_out_its_own_fields_that_are_none(http: htt
         "inner": {"kept": None},
         "word": "go",
     }
-
-
-async def test_a_text_is_sent_as_it_is(http: httpx.AsyncClient) -> None:
-    answer = await http.get("/this/text", params={"name": "# Öl\n"})
-
-    assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
-    assert answer.content == "# Öl\n".encode()
-    assert (await http.get("/this/text")).status_code == 200
 
 
 async def test_none_is_answered_without_a_body_and_a_repetition_gets_the_same(
@@ -239,18 +216,6 @@ async def test_a_client_that_holds_the_answer_is_told_so_without_a_body(
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag), held
 
 
-async def test_another_answer_is_sent_whole(http: httpx.AsyncClient) -> None:
-    etag = (await http.get("/this/find?name=a")).headers["etag"]
-
-    for held in ('"other"', 'W/"other", "*"', etag.strip('"'), "", etag[:-1]):
-        again = await http.get("/this/find?name=a", headers={"if-none-match": held})
-        assert (again.status_code, again.headers["etag"]) == (200, etag), held
-    changed = await http.get("/this/find?name=b", headers={"if-none-match": etag})
-    assert changed.json()[0]["name"] == "b"
-    assert changed.headers["etag"] != etag
-    assert "etag" not in (await http.get("/this/order")).headers
-
-
 # -- what /openapi.json and /docs say of it
 
 
@@ -265,23 +230,6 @@ def test_the_document_shows_the_query_of_a_post_and_the_one_field_of_its_body() 
     assert told["requestBody"]["required"]
     assert told["requestBody"]["x-fills"] == "config"
     assert told["requestBody"]["content"]["application/json"]["schema"]["type"] == "object"
-
-
-def test_the_document_shows_arrays_texts_no_content_and_etags() -> None:
-    paths = DOCUMENT["paths"]
-
-    found, text = paths["/this/find"]["get"], paths["/this/text"]["get"]["responses"]
-    assert found["responses"]["200"]["content"]["application/json"]["schema"] == {
-        "type": "array",
-        "items": {"$ref": "#/components/schemas/ThisFound"},
-        "description": "A bare array.",
-    }
-    assert "name" in DOCUMENT["components"]["schemas"]["ThisFound"]["properties"]
-    assert "If-None-Match" in {one["name"] for one in found["parameters"]}
-    assert {"200", "304", "default"} == set(found["responses"])
-    assert "ETag" in found["responses"]["200"]["headers"]
-    assert text["200"]["content"] == {"text/markdown": {"schema": {"type": "string"}}}
-    assert set(paths["/api/this/receive"]["post"]["responses"]) == {"200", "204", "default"}
 
 
 # -- from the command line
@@ -332,10 +280,6 @@ class OneOnly(Response):
     one: str = ""
 
 
-class OneWord(RootModel[str]):
-    """No list."""
-
-
 @pytest.mark.parametrize(
     ("door", "reason"),
     [
@@ -363,30 +307,6 @@ def test_a_route_that_does_not_fit_the_request_is_refused(door: Http, reason: st
 
     with refused(reason):
         check({"noun::verb": verb})
-
-
-def test_an_answer_that_cannot_be_sent_is_refused() -> None:
-    @function("noun::word", role="agent")
-    async def word(request: AskTwo) -> OneWord:
-        """Answer."""
-        return OneWord("x")
-
-    @function("noun::kept", role="agent", writes=True)
-    async def kept(request: AskTwo) -> Text:
-        """Answer."""
-        return Text(content="x")
-
-    @function("noun::either", role="agent")
-    async def either(request: AskTwo) -> OneOnly | Picture:
-        """Answer."""
-        return OneOnly()
-
-    with refused("OneWord is no list"):
-        check({"noun::word": word})
-    with refused("Text cannot be kept for a repeated call"):
-        check({"noun::kept": kept})
-    with refused("is no model"):
-        check({"noun::either": either})
 
 
 @contextmanager

@@ -107,21 +107,6 @@ async def test_the_gpus_of_a_revoked_token_are_forgotten_at_once_and_their_runs_
     assert (run.status, run.attempt, run.gpu_id) == ("queued", 2, None)
 
 
-async def test_an_agent_s_own_gpus_go_with_its_token_and_its_experiment_stays(
-    process: Process, olga: httpx.AsyncClient
-) -> None:
-    async with http_client(process) as ann:
-        ann.headers.update(await bearer(process, "ann", "agent"))
-        await add_gpu(ann, "anns:0")
-        name = await registered(ann)
-        assert (await told(ann, "/api/pool/acquire", experiment_id=name))["gpu_id"] == "anns:0"
-
-    revoked = await told(olga, "/api/token/revoke", id=await token_id(process, "ann"))
-
-    assert revoked["gpus"] == ["anns:0"]
-    assert (await Experiments(process.lab).get(name)).status == "registered"
-
-
 async def test_a_revocation_that_is_repeated_leaves_the_gpus_of_the_next_bearer_of_the_name(
     process: Process, olga: httpx.AsyncClient
 ) -> None:

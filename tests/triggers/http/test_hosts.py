@@ -17,22 +17,15 @@ FIXED = (
     *("/api/events", "/api/session", "/mcp", "/no/such"),
 )
 PATHS = sorted({*FIXED, *(door.path for declared in table().values() for door in declared.doors)})
-FOREIGN_HOSTS = [
-    *("evil.example", "evil.example:3111", "127.0.0.1.evil.example", "localhost.evil.example"),
-    *("192.168.0.7:3111", "0.0.0.0", "", "[::1", "127.0.0.1@evil.example"),
-]
+FOREIGN_HOSTS = ["evil.example", "localhost.evil.example", "192.168.0.7:3111", "0.0.0.0", "", "[::1"]
 FOREIGN_ORIGINS = [
-    *("https://evil.example", "null", "http://evil.example:3111", "file://", "", "http://[::1"),
-    *("http://127.0.0.1:8000", "http://127.0.0.1", "https://127.0.0.1", "http://localhost:3111"),
-    *("http://[::1]:3111", "ftp://127.0.0.1:3111", "http://127.0.0.1:99999", "//127.0.0.1:3111"),
+    *("https://evil.example", "null", "", "http://[::1"),
+    *("http://127.0.0.1:8000", "https://127.0.0.1", "http://localhost:3111", "//127.0.0.1:3111"),
 ]
 VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 FOREIGN = [
     {"host": FOREIGN_HOSTS[0]},
-    {"origin": FOREIGN_ORIGINS[0]},
     {"origin": "http://127.0.0.1:8000"},
-    {"sec-fetch-site": "cross-site"},
-    {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
     {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
 ]
 
@@ -44,7 +37,7 @@ async def test_a_foreign_host_page_or_origin_is_refused_on_every_route_and_metho
     before = await dump(process.lab)
 
     for path in PATHS:
-        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        for method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS"):
             if method == "GET" and headers.items() >= VISIT.items():
                 continue  # a link from elsewhere
             response = await client.request(method, path, content=b"{}", headers=headers)
@@ -64,9 +57,7 @@ async def test_a_page_that_is_not_ours_is_no_origin(client: httpx.AsyncClient, o
     problem(await client.get("/healthz", headers={"origin": origin}), 403)
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.0.0.1:3111", "localhost", "LOCALHOST:80", "[::1]", "[::1]:3111"]
-)
+@pytest.mark.parametrize("host", ["127.0.0.1", "LOCALHOST:80", "[::1]:3111"])
 async def test_loopback_names_pass(client: httpx.AsyncClient, host: str) -> None:
     response = await client.get("/healthz", headers={"host": host, "origin": f"http://{host}"})
 
@@ -76,9 +67,7 @@ async def test_loopback_names_pass(client: httpx.AsyncClient, host: str) -> None
 @pytest.mark.parametrize(
     ("host", "origin"),
     [
-        ("localhost", "http://localhost"),
         ("localhost:80", "http://localhost"),
-        ("localhost", "https://localhost"),
         ("localhost:443", "https://LOCALHOST"),
         ("localhost:8443", "https://localhost:8443"),
         ("[::1]:3111", "http://[::1]:3111"),

@@ -12,8 +12,6 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from functions.pool.gpus import AGENT_GPUS, WORKER_GPUS
-from state.experiments import Experiments
-from state.pool import Pool
 from state.records import Role
 from tests.conftest import http_client
 from tests.labs import (
@@ -104,17 +102,6 @@ async def test_an_agent_s_gpu_is_lent_to_that_agent_only(people: People) -> None
     assert (await told(people.ann, "/api/pool/acquire", experiment_id=anns))["gpu_id"] == "box:0"
 
 
-async def test_an_agent_s_gpu_is_lent_to_that_agent_only_even_where_it_was_just_chosen(
-    process: Process, people: People
-) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-    pool, bobs = Pool(process.lab), await Experiments(process.lab).get(await registered(people.bob))
-    chosen = ["box:0"]  # as it was another's a moment ago
-
-    for agent in (None, "bob"):
-        assert await pool.lend(bobs, chosen, lease_s=60, stale_s=60, agent=agent) == "none"
-
-
 async def test_only_its_agent_speaks_for_an_agent_s_gpu(process: Process, people: People) -> None:
     await told(people.ann, "/api/pool/register", **BOX)
     name, fence = await lent_to(people.ann)
@@ -151,18 +138,6 @@ async def test_an_agent_does_not_take_a_worker_s_gpu_over(process: Process, peop
 
     assert labs["detail"] == "box:0 is one of the lab's own workers, not 'ann''s"
     assert await dump(process.lab) == before
-
-
-async def test_an_agent_s_gpu_is_no_worker_to_wait_for(people: People) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-
-    submitted = await told(people.ann, "/api/experiment/submit", **idea())
-    waited = (await people.ann.get(f"/api/experiment/{submitted['experiment_id']}/wait?timeout=0")).json()
-    hints = (await people.olga.get("/api/lab/status")).json()["hints"]
-
-    assert submitted["queue"]["workers"] == waited["queue"]["workers"] == 0
-    assert "no worker is there" in submitted["next"]
-    assert any("1 experiment waits and no worker is there" in hint for hint in hints)
 
 
 async def test_the_lab_trains_nothing_on_an_agent_s_gpu_not_even_for_it(people: People) -> None:
@@ -255,17 +230,6 @@ async def test_a_pause_that_stops_runs_stops_those_that_agents_train_themselves(
     assert paused["stopping"] == [name]
     assert "paused" in held_back["reason"]
     assert await order(people.ann, again["fence"]) is None
-
-
-async def test_the_audit_counts_the_gpus_of_each_agent(process: Process, people: People) -> None:
-    await told(people.ann, "/api/pool/register", **BOX)
-    counts = process.lab.keys("agent_gpus")
-
-    await process.lab.command("HSET", counts, "ann", 5)
-    audited = await told(people.olga, "/api/lab/audit")
-    await process.lab.command("HSET", counts, "ann", 1)
-
-    assert audited["violations"] == ["'ann' has registered 1 GPUs, counted are 5"]
 
 
 async def test_without_tokens_every_registered_gpu_is_lent_to_every_caller(

@@ -342,26 +342,6 @@ async def test_a_cut_between_two_of_one_send_leaves_nothing_out_that_nothing_new
     assert set(newest.values()) <= set(ids)
 
 
-async def test_a_stream_can_begin_with_the_last_events(served: httpx.AsyncClient) -> None:
-    await happen(served, "t", 5)
-
-    assert [e["subject"] for e in await streamed(served, "last=2", 2)] == ["t3", "t4"]
-    assert [e["subject"] for e in await streamed(served, "last=1000", 5)] == [f"t{n}" for n in range(5)]
-
-
-async def test_only_new_best_tells_new_bests_only(served: httpx.AsyncClient) -> None:
-    await open_tag(served, "mar11")
-    for value in (1.0, 2.0, 0.5):
-        await tried(served, value)
-
-    found = await streamed(served, "only=new_best&since=0", 2)
-
-    assert [(e["event"], e["data"]["val_bpb"]) for e in found] == [
-        ("best.changed", 1.0),
-        ("best.changed", 0.5),
-    ]
-
-
 async def test_the_last_events_are_the_last_of_those_that_are_wanted(
     served: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
