@@ -166,6 +166,17 @@ def test_one_that_comes_to_nothing_is_started_again_and_given_up(lab: RunningLab
     assert left_of(place) == []
 
 
+def test_a_file_is_handed_over_where_the_command_names_it(lab: RunningLab) -> None:
+    lab.setup("file", baseline_first=False)
+    lab.post("tag/budget", tag="file", runs=1)
+
+    with agents(lab, "file", *pretend("work"), "{program}") as process:
+        code, said = process.told()
+
+    assert code == 0, said
+    assert lab.status("file-1") == "keep"
+
+
 def test_each_agent_is_told_its_lab_tag_and_name_by_its_command_and_its_environment(lab: RunningLab) -> None:
     words = ("--name={name}", "--tag={tag}")
 
@@ -175,6 +186,18 @@ def test_each_agent_is_told_its_lab_tag_and_name_by_its_command_and_its_environm
     for name in ("agent-1", "agent-2"):
         log = (lab.data / "agents" / "named" / name / "log").read_text()
         assert f"told: --name={name} --tag=named http://127.0.0.1:{lab.port} named {name}\n" in log
+
+
+def test_a_command_of_the_folder_here_is_found_in_the_clone_too(lab: RunningLab) -> None:
+    here = lab.data.parent / "tool"
+    here.write_text(f"#!/bin/sh\nexec {sys.executable} {PRETENDING} exit\n")
+    here.chmod(0o755)
+
+    with agents(lab, "here", "--starts", "1", "--", "./tool") as process:
+        code, said = process.told()
+
+    assert code == 1
+    assert "it ended with exit code 3" in said
 
 
 def test_one_agent_is_not_kept_at_work_twice(lab: RunningLab) -> None:

@@ -110,6 +110,14 @@ def test_doctor_names_the_train_py_of_a_folder_and_who_has_no_name_for_git(tmp_p
     ]
 
 
+def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Path) -> None:
+    said, remedy = refused(tmp_path / "data", "--repo", str(project), "--python", "/no/such/python")
+
+    assert "--python '/no/such/python' is no program that can be run" in said
+    assert "name an interpreter" in remedy
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.timeout(300)
 def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
     with running_lab(tmp_path / "lab", FAST) as lab:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -20,7 +21,7 @@ from rich.cells import cell_len
 
 from tests.commands import command_line, nightjar
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
-from tests.journeys.shared.test_following import environment
+from tests.journeys.shared.test_following import environment, kill_web
 from triggers.cli.tables import PIPE_WIDTH
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -124,6 +125,17 @@ def test_bests_runs_gpus_and_events_are_redrawn_without_clearing_the_screen(lab:
     assert "owned\x07" not in screen.sent
 
 
+def test_it_goes_on_over_a_restart_of_the_web_process(lab: RunningLab) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "t-3" in screen.frame, "a picture")
+        kill_web(lab)
+        lab.setup("third")
+        lab.until(lambda: "third" in screen.frame, "the new tag is shown")
+        lab.until(lambda: "trying again" not in screen.frame, "the lab answers")
+
+    assert "Traceback" not in screen.sent
+
+
 def test_a_resize_is_followed_at_once(lab: RunningLab) -> None:
     with top(lab) as screen:
         lab.until(lambda: "t-3" in screen.frame, "a picture")
@@ -131,16 +143,26 @@ def test_a_resize_is_followed_at_once(lab: RunningLab) -> None:
         lab.until(lambda: len(screen.frame.splitlines()) == 10, "ten rows")
 
 
-def test_ctrl_c_gives_the_terminal_back(lab: RunningLab) -> None:
+@pytest.mark.parametrize("end", [b"q", b"\x03"], ids=["q", "Ctrl-C"])
+def test_q_and_ctrl_c_give_the_terminal_back(lab: RunningLab, end: bytes) -> None:
     with top(lab) as screen:
         lab.until(lambda: "t-3" in screen.frame, "a picture")
         screen.press(b"x")
-        screen.press(b"\x03")
+        screen.press(end)
         assert screen.ended() == 0
 
     assert LEFT in screen.sent
     assert SHOWN_CURSOR in screen.sent
     assert "Traceback" not in screen.sent
+
+
+def test_sigterm_gives_the_terminal_back_too(lab: RunningLab) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "t-3" in screen.frame, "a picture")
+        screen.process.send_signal(signal.SIGTERM)
+        assert screen.ended() == 128 + signal.SIGTERM
+
+    assert LEFT in screen.sent
 
 
 def test_a_pipe_gets_one_picture_of_100_columns_without_control_codes(lab: RunningLab) -> None:

@@ -257,6 +257,8 @@ def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: Runni
     ("words", "why"),
     [
         (("issue", "x", "--role", "viewer", "--tag", "t"), "tags are for agents"),
+        (("issue", "x", "--role", "viewer", "--uses", "3"), "uses are for enroll tokens"),
+        (("issue", "x", "--role", "worker", "--enroll"), "send uses or lasts_s"),
         (("issue", "x", "--role", "viewer", "--expires", "soon"), "not a duration"),
         (("rotate", "--direct"), "name the token"),
         (("enroll", "lab.example", "--name", "x"), "not a URL"),

@@ -11,6 +11,7 @@ from tests.journeys.running import RunningLab, running_lab
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_WEBHOOK_PRIVATE="true") as found:
+    settings = {"NIGHTJAR_WEBHOOK_PRIVATE": "true", "NIGHTJAR_LOG_LEVEL": "DEBUG"}
+    with running_lab(tmp_path_factory.mktemp("lab"), **settings) as found:
         found.start()
         yield found

@@ -89,6 +89,27 @@ def test_following_survives_kills_of_the_web_process_and_loses_nothing(
     assert "Traceback" not in said
 
 
+def test_new_bests_alone_can_be_followed(lab: RunningLab) -> None:
+    lab.setup("best")
+    for value in (3.0, 4.0, 2.0):
+        lab.until_status(lab.submit("best", config_delta={"VALUE": value}), "keep", "discard")
+    process = subprocess.Popen(
+        command("events", "--only-new-best", "--tag", "best", "--last", "100"),
+        stdout=subprocess.PIPE,
+        env=environment(lab.data, PYTHONUNBUFFERED="1"),
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        told = [process.stdout.readline().split() for _ in range(2)]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+    assert [words[1:] for words in told] == [["best.changed", "best-1", "3"], ["best.changed", "best-3", "2"]]
+
+
 def test_following_a_tag_that_is_not_there_says_so_and_waits_for_it(lab: RunningLab) -> None:
     with subprocess.Popen(
         command("events", "--tag", "later", "--type", "tag.created", "--last", "100"),
@@ -117,6 +138,13 @@ def test_following_no_lab_says_how_to_start_one(tmp_path: Path) -> None:
     assert "-> start one with ./nightjar up" in done.stderr
 
 
+def test_the_lab_s_refusal_ends_the_following(lab: RunningLab) -> None:
+    for words, code in ((["--type", "no.such"], 1), (["--only-new-best", "--type", "gpu.idle"], 2)):
+        done = nightjar(lab.data, "events", *words)
+
+        assert done.returncode == code, done.stderr
+
+
 def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None:
     lab.setup("codes")
     keep = wait(lab, lab.submit("codes", config_delta={"VALUE": 1.0}))
@@ -137,6 +165,30 @@ def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None
     assert json.loads(discard.stdout)["status"] == "discard"
     assert "no experiment 'codes-99'" in unknown.stderr
     assert keep.stderr == ""
+
+
+def test_waiting_goes_on_after_a_kill_of_the_web_process(lab: RunningLab) -> None:
+    lab.setup("patient")
+    name = lab.submit("patient", config_delta={"SECONDS": 600.0})
+    argv = command("wait", name)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment(lab.data)) as waiting:
+        try:
+            lab.until(lambda: _was_answered(lab, name), "its first look is answered, and it waits")
+            kill_web(lab)
+            assert waiting.poll() is None
+            lab.post("experiment/stop", experiment_id=name)
+            told, _ = waiting.communicate(timeout=PATIENCE_S)
+        finally:
+            waiting.kill()
+
+    assert waiting.returncode == 8
+    assert told.startswith(f"{name}: stopped")
+
+
+def _was_answered(lab: RunningLab, experiment: str) -> bool:
+    """Whether somebody asked once how it goes with an experiment: that request is told in the log."""
+    told = (lab.data / "logs" / "web.log").read_text().splitlines()
+    return any("/wait 200 " in line and f"experiment_id={experiment} " in line for line in told)
 
 
 TALKS = """
