@@ -45,3 +45,14 @@ def test_a_new_agent_appears_without_a_reload(page: Page, lab: RunningLab, tag: 
     measured(lab, tag, 3.0, agent="eve")
 
     page.settles(lambda: [row[0] for row in page.rows()], ["eve"])
+
+
+def test_a_click_on_a_title_sorts_the_agents(page: Page, lab: RunningLab, tag: str) -> None:
+    measured(lab, tag, 3.0, 2.5, agent="ada")
+    measured(lab, tag, 4.0, 4.5, 4.6, agent="bob")
+    page.show(tag=tag, view="agents")
+    page.settles(lambda: [row[0] for row in page.rows()], ["ada", "bob"])
+
+    page.click("Ideas", "th button")
+
+    page.settles(lambda: [row[0] for row in page.rows()], ["bob", "ada"])

@@ -77,6 +77,23 @@ def test_a_filter_by_tag_type_and_text_stands_in_the_address(page: Page, lab: Ru
     page.settles(page.address, wanted)
 
 
+def test_a_paused_feed_stands_still_and_then_shows_what_it_missed(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    page.show(view="events", of=tag)
+    page.settles(lambda: subjects(page), [tag])
+    page.click("Pause")
+
+    name = registered(lab, tag)
+
+    page.browser.until(
+        lambda: page.texts(".pause") not in (["Pause"], ["Resume (0)"]), "the new one is counted"
+    )
+    assert subjects(page) == [tag]
+    page.press(".pause")
+    page.settles(lambda: subjects(page), [tag, name])
+
+
 def test_the_feed_goes_on_after_the_web_process_was_killed(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(view="events", of=tag, type="experiment.registered")
     names = [registered(lab, tag, f"abc{nth:04x}") for nth in range(5)]

@@ -151,6 +151,25 @@ def test_an_operator_pauses_and_resumes_a_tag(page: Page, lab: RunningLab, tag: 
     assert tag not in lab.get("lab/status")["paused_tags"]
 
 
+def test_an_operator_pauses_and_resumes_all_tags(page: Page, lab: RunningLab, tag: str) -> None:
+    page.show(tag=tag)
+    page.until("slot", "#health")
+    assert page.texts("#all button") == [], "a visitor sees no controls"
+    page.sign_in()
+
+    page.click("Pause all", "#all button")
+    question = page.confirm("Pause all")
+
+    assert question.endswith("starts. Running ones finish.")
+    page.settles(lambda: page.texts("#all button"), ["Resume all"])
+    assert len(lab.get("lab/status")["paused_tags"]) == lab.get("lab/status")["tags"]
+    page.until("paused", "#health")
+    page.click("Resume all", "#all button")
+    page.confirm("Resume all")
+    page.settles(lambda: page.texts("#all button"), ["Pause all"])
+    assert lab.get("lab/status")["paused_tags"] == []
+
+
 def test_nothing_jumps_while_a_run_comes_in(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0)
     page.show(tag=tag)

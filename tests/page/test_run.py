@@ -232,6 +232,23 @@ def test_an_operator_runs_a_run_again_and_sees_its_value(page: Page, lab: Runnin
     assert page.said() == []
 
 
+def test_an_operator_retracts_a_result_and_has_to_say_why(page: Page, lab: RunningLab, tag: str) -> None:
+    name = measured(lab, tag, 2.0)
+    page.sign_in()
+    page.show(tag=tag, run=name)
+    page.click("Retract")
+    page.until("cannot be undone", "#asking")
+
+    page.click("Retract", "#asking button")
+    page.settles(lambda: len(page.texts("#asking[open] input:invalid")), 1)
+    assert lab.status(name) == "keep"
+    page.browser.write("#asking input", "leaked data")
+    page.click("Retract", "#asking button")
+
+    page.until("Taken back: leaked data", "#view .headline")
+    assert lab.status(name) == "retracted"
+
+
 def test_the_keyboard_reaches_an_action_and_escape_leaves_it(page: Page, lab: RunningLab, tag: str) -> None:
     name = registered(lab, tag)
     page.sign_in()
@@ -267,6 +284,19 @@ def test_a_visitor_sees_no_control_and_the_lab_refuses_one(page: Page, lab: Runn
 
     assert page.texts("#view .acts button, #view .action") == []
     assert refused == [403, 403, 403]
+
+
+def test_a_run_that_only_its_agent_measured_says_so_and_has_no_gain(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
+    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0}), "keep")
+    name = measured(lab, tag, 4.0, hypothesis="wider")
+
+    page.show(tag=tag, run=name)
+
+    page.until("only its agent has measured it", "#view .facts")
+    page.settles(lambda: figures(page).get("Gain"), "—")
+    assert page.said() == []
 
 
 def test_a_certificate_is_a_fact_of_its_run(page: Page, lab: RunningLab, tag: str) -> None:

@@ -106,6 +106,17 @@ def test_chosen_runs_are_compared(page: Page, lab: RunningLab, tag: str) -> None
     assert page.address()["ids"].split(",") == names[:2]
 
 
+def test_a_near_miss_and_a_claim_are_named(page: Page, lab: RunningLab, tag: str) -> None:
+    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0}), "keep")
+    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0005}), "discard")
+    measured(lab, tag, 2.0)
+
+    page.show(tag=tag, view="runs")
+
+    page.settles(lambda: [row[1] for row in page.rows()], ["discard ?", "near miss", "first"])
+    assert page.rows()[0][3] == "", "a claim has no gain"
+
+
 def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, tag: str) -> None:
     measured(lab, tag, 3.0, diff_summary=HOSTILE)
 
