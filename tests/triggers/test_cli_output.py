@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from functions.kernel.table import table
-from state.errors import Conflict
+from state.errors import BudgetExhausted, Conflict
 from triggers.cli import demo
 from triggers.cli.__main__ import COMMANDS, main, nightjar
-from triggers.cli.output import OWN_COMMANDS, as_commands, explain, json_text, printable, show
+from triggers.cli.output import (
+    BUDGET,
+    OWN_COMMANDS,
+    as_commands,
+    exit_code,
+    explain,
+    json_text,
+    printable,
+    show,
+)
 from triggers.cli.runs import outcome, print_runs
 from triggers.cli.tables import Column, print_table
 
@@ -174,3 +183,7 @@ def test_the_help_fits_a_screen_of_51_lines_with_one_for_each_command() -> None:
     assert len(shown) <= 51
     assert {line.split()[0] for line in shown if line.startswith("  ")} >= COMMANDS.keys()
     assert "  -h, --help, --version  show this message, or the version" in shown
+
+
+def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own() -> None:
+    assert exit_code(BudgetExhausted("no runs are left")) == BUDGET == 6

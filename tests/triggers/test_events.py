@@ -485,6 +485,30 @@ async def test_a_firing_that_always_fails_is_buried_and_the_next_goes_ahead(
     assert letter["error"] == "ValueError: not yet"
 
 
+async def test_a_dead_firing_is_delivered_again_where_its_function_hears_events_too(process: Process) -> None:
+    ears = Ears()
+    broken = True
+
+    def fail_while_broken(fact: Fact) -> None:
+        if broken:
+            raise ValueError("not yet")
+
+    ears.then = fail_while_broken
+    both = function("probe::tick", On("gpu.idle"), Every(60), role="operator")(listen)
+    call = process.invoker.system("operator")
+
+    async with delivering(process, (ears, both)):
+        await firing(process)
+        await eventually(lambda: len(ears.heard) == 3)
+        await handled(process, 1)
+        broken = False
+        await process.invoker.call("event::redrive", {"all": True}, call)
+        await eventually(lambda: len(ears.heard) == 4)
+
+    assert len({fact.scheduled for fact in ears.heard}) == 1
+    assert await letters(process) == []
+
+
 async def test_a_function_that_asks_for_them_gets_the_times_of_its_firing(process: Process) -> None:
     ears = Ears()
     declared = hearing("probe::tick", Every(60))
@@ -539,6 +563,19 @@ async def test_a_dead_letter_is_delivered_again_to_its_own_function_only(process
         "dry_run": False,
     }
     assert await letters(process) == []
+
+
+async def test_a_group_that_vanished_is_made_again(process: Process) -> None:
+    ears = Ears()
+    await emit(process, "gpu.idle", n=1)
+
+    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle")))):
+        await settled(process, "probe::hear")
+        await process.lab.command("XGROUP", "DESTROY", process.lab.keys("events"), "probe::hear")
+        await emit(process, "gpu.idle", n=2)
+        await eventually(lambda: 2 in [f.n for f in ears.heard])
+
+    assert [f.n for f in ears.heard] == [1, 1, 2]  # it begins at the beginning
 
 
 async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(process: Process) -> None:

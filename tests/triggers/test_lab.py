@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
@@ -141,6 +142,19 @@ async def test_redis_that_was_stopped_counts_as_dead_and_comes_back_with_all_tha
     await asyncio.wait_for(running, PATIENCE_S)
 
 
+async def test_redis_that_refuses_us_still_answers(started: Started) -> None:
+    running = asyncio.create_task(started.lab.run())
+    first = started.redis.pid
+    with redis.Redis.from_url(started.redis.url) as client:
+        client.execute_command("CONFIG SET requirepass other")
+        await asyncio.sleep(3 * SILENT_S)
+
+        assert started.redis.pid == first
+        assert started.said == []
+    started.stop.set()
+    await asyncio.wait_for(running, PATIENCE_S)
+
+
 async def test_redis_that_runs_a_long_script_still_answers(started: Started) -> None:
     running = asyncio.create_task(started.lab.run())
     with redis.Redis.from_url(started.redis.url) as client, redis.Redis.from_url(started.redis.url) as other:
@@ -154,5 +168,23 @@ async def test_redis_that_runs_a_long_script_still_answers(started: Started) -> 
             await endless
 
     assert said == []
+    started.stop.set()
+    await asyncio.wait_for(running, PATIENCE_S)
+
+
+async def test_redis_that_was_killed_while_it_rewrote_its_data_comes_back_at_once(started: Started) -> None:
+    running = asyncio.create_task(started.lab.run())
+    with redis.Redis.from_url(started.redis.url) as client:
+        client.config_set("rdb-key-save-delay", 1_000_000)
+        client.mset({f"key{n}": n for n in range(60)})
+        client.bgrewriteaof()
+        server = psutil.Process(started.redis.pid)
+        await eventually(lambda: bool(server.children()))
+        rewriter = server.children()[0]
+
+    started.kill_redis()
+    await eventually(lambda: started.heard("it is started again"))
+
+    assert not rewriter.is_running() or rewriter.status() == psutil.STATUS_ZOMBIE
     started.stop.set()
     await asyncio.wait_for(running, PATIENCE_S)

@@ -14,8 +14,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.meters import Meters
 from functions.kernel.table import table
+from state.author_budget import AuthorBudget, Cost
 from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
+from state.presence import Tallies
 from state.records import STATUSES
 from state.settings import Settings
 from tests.conftest import http_client
@@ -98,6 +102,17 @@ async def test_a_lab_at_work_is_shown_as_it_stands(client: httpx.AsyncClient, pr
     assert (seen.value("nightjar_redis_memory_used_bytes") or 0) > 1e5
     assert seen.value("nightjar_redis_aof_last_write_ok") == 1
     assert seen.value("nightjar_sse_subscribers") == 0
+
+
+async def test_what_the_language_model_costs_in_the_day_is_shown(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await AuthorBudget(process.lab).reserve(Cost(1200, 2_500_000), Cost(5000, 5_000_000))
+
+    seen = await scrape(client)
+
+    assert seen.value("nightjar_author_day_tokens") == 1200
+    assert seen.value("nightjar_author_day_usd") == 2.5
 
 
 async def test_calls_are_counted_by_function_by_what_fired_them_and_by_outcome(
@@ -269,3 +284,25 @@ async def test_what_other_processes_counted_stays_when_they_have_ended(
     ]
     assert buckets == sorted(buckets, key=float)
     assert buckets[-1] == "+Inf"
+
+
+async def test_counts_are_handed_over_once_and_those_that_redis_missed_the_next_time(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meters, tallies = Meters("clock"), Tallies(process.lab)
+    meters.called("a::b", "cron", "ok", 0.1)
+    await meters.hand_over(tallies)
+    await meters.hand_over(tallies)
+    meters.called("a::b", "cron", "ok", 0.2)
+    with monkeypatch.context() as patched:
+
+        async def away(*_: object) -> None:
+            raise Unavailable("Redis is gone")
+
+        patched.setattr(Tallies, "add", away)
+        with pytest.raises(Unavailable):
+            await meters.hand_over(tallies)
+    await meters.hand_over(tallies)
+
+    sums = {name: value for name, value in (await tallies.all()).items() if "calls_total" in name}
+    assert list(sums.values()) == [2.0]

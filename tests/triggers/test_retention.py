@@ -12,7 +12,7 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
-from state.stream import UNSERVED_S, Subscription
+from state.stream import TRIM_STEP, UNSERVED_S, Subscription
 from tests.labs import open_tag, refused, told
 from triggers.sse.stream import Filter, broadcasting
 
@@ -168,6 +168,15 @@ async def test_redriven_events_and_firings_go_once_they_are_handled(process: Pro
         assert len(await sub.read(2, 1.0)) == 1
 
 
+async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None:
+    old = await past(process, 2 * TRIM_STEP + 300, days=8)
+
+    answer = await trim(process)
+
+    assert answer["dropped"] == 2 * TRIM_STEP + 290
+    assert await kept(process) == old[-10:]
+
+
 async def test_who_has_missed_trimmed_events_is_told_so(process: Process) -> None:
     old = await past(process, 30, days=8)
     await trim(process)
@@ -209,6 +218,23 @@ async def test_events_are_browsed_from_both_ends(client: httpx.AsyncClient, proc
                 break
             cursor = {"cursor": page["next_cursor"]}
         assert seen == expected
+
+
+async def test_events_are_found_by_tag_type_and_time(client: httpx.AsyncClient, process: Process) -> None:
+    ids = await past(process, 3, days=1)
+    other = await past(process, 2, days=0.5, tag="apr1")
+    await open_tag(client)
+
+    by_tag = await told(client, "/api/event/list", tag="apr1")
+    by_type = await told(client, "/api/event/list", types=["tag.created"])
+    since = await told(client, "/api/event/list", since=ids[1], order="oldest", types=["gpu.idle"])
+    by_time = await told(client, "/api/event/list", since=ids[2].partition("-")[0], types=["gpu.idle"])
+
+    assert [e["id"] for e in by_tag["events"]] == other[::-1]
+    assert [e["subject"] for e in by_type["events"]] == ["mar11"]
+    assert set(by_type["events"][0]) == {"id", "type", "time", "lab", "tag", "subject", "data", "trace"}
+    assert [e["id"] for e in since["events"]] == [ids[2], *other]
+    assert [e["id"] for e in by_time["events"]] == other[::-1]
 
 
 async def test_a_rare_event_is_found_page_by_page_never_in_one_long_read(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import Mock
@@ -91,6 +92,22 @@ async def test_what_is_no_http_gets_a_problem_document(http: httpx.AsyncClient) 
 H2C = b"Connection: Upgrade, HTTP2-Settings, close\r\nUPgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 
 
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_a_request_that_offers_another_protocol_is_answered_in_this_one(
+    http: httpx.AsyncClient, size: int
+) -> None:
+    """As Java's HttpClient and `curl --http2` do with each first request; its body is no request of its own."""
+    body = b'{"tag": "mar11"}'
+    asks = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + H2C + b"Content-Length: %d\r\n\r\n" % len(body)
+    whole = asks + body
+
+    received = await said(http, *(whole[at : at + size] for at in range(0, len(whole), size)), every_s=0.001)
+
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert received.startswith(b"HTTP/1.1 200"), received
+    assert b'"mar11"' in received
+
+
 async def test_a_body_behind_an_offer_of_another_protocol_is_not_read_as_a_request(
     http: httpx.AsyncClient,
 ) -> None:
@@ -103,6 +120,26 @@ async def test_a_body_behind_an_offer_of_another_protocol_is_not_read_as_a_reque
 
     assert alone.count(b"HTTP/1.1 ") == 1
     assert b'"lab"' not in alone + behind
+
+
+@pytest.mark.parametrize("size", [3, 10_000])
+async def test_requests_sent_at_once_are_answered_in_order_whatever_they_offer(
+    http: httpx.AsyncClient, size: int
+) -> None:
+    body = b'{"tag": "mar11"}\r\n'
+    post = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % len(body)
+    offers = H2C.replace(b", close", b"")
+    good = b'{"tag": "mar12"}\n'
+    length = b"Content-Length: %d\r\n\r\n" % len(good)
+    second = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + offers + length + good
+    third = b"GET /healthz HTTP/1.1\r\n" + HOST + offers + b"\r\n"
+    last = b"GET /healthz HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+    whole = post + body + second + third + last
+
+    received = await said(http, *(whole[at : at + size] for at in range(0, len(whole), size)))
+
+    assert re.findall(rb"HTTP/1\.1 (\d+)", received) == 4 * [b"200"]
+    assert b'"mar12"' in received
 
 
 async def test_a_chunk_that_cannot_be_read_is_told(http: httpx.AsyncClient) -> None:

@@ -113,3 +113,16 @@ async def test_who_goes_away_makes_room(client: httpx.AsyncClient, gate: threadi
     gate.set()
 
     assert (await again).status_code == 200
+
+
+async def test_without_tokens_the_callers_of_this_machine_are_one(
+    settings: Settings, gate: threading.Event
+) -> None:
+    async with opened("web", settings) as process, http_client(process) as http:
+        await open_tag(http)
+        calls = [asyncio.create_task(http.get(PLOT)) for _ in range(EACH + 1)]
+        (over,), others = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        gate.set()
+
+        problem(over.result(), 429)
+        assert {answer.status_code for answer in await asyncio.gather(*others)} == {200}

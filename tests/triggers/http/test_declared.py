@@ -21,6 +21,7 @@ from functions.kernel.contract import (
     Command,
     Function,
     Http,
+    Picture,
     Request,
     Response,
     Sparse,
@@ -280,6 +281,10 @@ class OneOnly(Response):
     one: str = ""
 
 
+class OneWord(RootModel[str]):
+    """No list."""
+
+
 @pytest.mark.parametrize(
     ("door", "reason"),
     [
@@ -307,6 +312,30 @@ def test_a_route_that_does_not_fit_the_request_is_refused(door: Http, reason: st
 
     with refused(reason):
         check({"noun::verb": verb})
+
+
+def test_an_answer_that_cannot_be_sent_is_refused() -> None:
+    @function("noun::word", role="agent")
+    async def word(request: AskTwo) -> OneWord:
+        """Answer."""
+        return OneWord("x")
+
+    @function("noun::kept", role="agent", writes=True)
+    async def kept(request: AskTwo) -> Text:
+        """Answer."""
+        return Text(content="x")
+
+    @function("noun::either", role="agent")
+    async def either(request: AskTwo) -> OneOnly | Picture:
+        """Answer."""
+        return OneOnly()
+
+    with refused("OneWord is no list"):
+        check({"noun::word": word})
+    with refused("Text cannot be kept for a repeated call"):
+        check({"noun::kept": kept})
+    with refused("is no model"):
+        check({"noun::either": either})
 
 
 @contextmanager

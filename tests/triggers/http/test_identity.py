@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -249,6 +249,21 @@ async def test_an_agent_takes_back_its_own_results_only(process: Process, http: 
     assert (await told(http, "/api/lab/audit"))["violations"] == []
 
 
+async def test_an_agent_gives_back_only_the_gpu_that_it_holds(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    await add_gpu(http, "g")
+    await open_tag(http)
+    ann, bob = await bearer(process, "ann", "agent"), await bearer(process, "bob", "agent")
+    http.headers.update(ann)
+    await told(http, "/api/pool/acquire", experiment_id=await registered(http))
+
+    http.headers.update(bob)
+    await refused(http, 403, "/api/pool/release", gpu_id="g")
+    http.headers.update(ann)
+    await told(http, "/api/pool/release", gpu_id="g")
+
+
 async def test_a_worker_speaks_for_its_own_gpus_alone(process: Process, http: httpx.AsyncClient) -> None:
     await add_gpu(http, "labs")
     await open_tag(http)
@@ -293,6 +308,21 @@ async def test_a_worker_takes_up_nothing_that_an_agent_trains_itself(
     await refused(http, 403, "/api/experiment/complete", experiment_id=anns, val_bpb=1.0, attempt=0, fence=0)
 
     assert "'ann'" in refusal["detail"]
+    assert await dump(process.lab) == before
+
+
+async def test_a_worker_fills_no_memory_with_what_it_says_of_its_gpu(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    await as_(process, http, "alice", "worker")
+    await add_gpu(http, "alices")
+    gpu = {"gpu_id": "alices", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0}
+    before = await dump(process.lab)
+
+    for long in ({"a": "x" * 10_000}, {"x" * 10_000: "1"}):
+        await refused(http, 422, "/api/pool/register", **gpu, labels=long)
+        await refused(http, 422, "/api/pool/heartbeat", gpu_id="alices", health=long)
+
     assert await dump(process.lab) == before
 
 
@@ -421,6 +451,18 @@ async def test_a_wait_ends_with_its_token(process: Process, http: httpx.AsyncCli
         assert "revoked" in problem(answer, 401)["detail"]
 
 
+async def test_rotating_one_s_own_token_needs_no_operator(process: Process, http: httpx.AsyncClient) -> None:
+    await as_(process, http, "w", "worker")
+    (root, _) = await process.tokens.all()
+
+    await refused(http, 403, "/api/token/rotate", id=root.id)
+    rotated = await told(http, "/api/token/rotate", overlap_s=0)
+
+    problem(await http.get("/api/token/whoami"), 401)
+    http.headers["authorization"] = f"Bearer {rotated['token']}"
+    assert (await http.get("/api/token/whoami")).json()["name"] == "w"
+
+
 async def test_a_secret_that_was_rotated_out_does_not_rotate_its_token(
     process: Process, http: httpx.AsyncClient
 ) -> None:
@@ -481,6 +523,48 @@ async def test_the_lab_s_own_keeper_takes_a_gpu_over_that_a_stranger_has_named_b
     assert (await told(http, "/api/pool/dispatch"))["leased"] == [queued["experiment_id"]]
 
 
+async def test_event_streams_end_with_what_opened_them(process: Process) -> None:
+    ended: dict[str, float] = {}
+    clock = asyncio.get_running_loop().time
+    async with served_client(process, by_key=False) as http:
+
+        async def read(name: str, **request: Any) -> None:
+            async with http.stream("GET", "/api/events", **request) as stream:
+                assert stream.status_code == 200, await stream.aread()
+                reading.add(name)
+                async for _ in stream.aiter_raw():
+                    pass
+            ended[name] = clock()
+
+        reading: set[str] = set()
+        local = asyncio.create_task(read("local"))
+        await until(lambda: "local" in reading)
+        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
+        await asyncio.wait_for(local, 30)  # with the first token nobody stays without one
+
+        _, proof = await process.tokens.recognise(ann["authorization"].removeprefix("Bearer "))
+        ticket = (await http.post("/api/event/ticket", headers=ann)).json()["ticket"]
+        session = await process.tokens.open_session(proof)
+        streams = [
+            asyncio.create_task(read("token", headers=ann)),
+            asyncio.create_task(read("ticket", params={"ticket": ticket})),
+            asyncio.create_task(
+                read("session", headers={"cookie": f"nightjar_session_{http.base_url.port}={session.name}"})
+            ),
+            asyncio.create_task(read("other", headers=bob)),
+        ]
+        await until(lambda: len(reading) == 5)
+        problem(await http.get("/api/events", params={"ticket": ticket}), 401)
+        await process.tokens.revoke(await process.tokens.get(proof.token_id))
+
+        await asyncio.wait_for(asyncio.gather(*streams[:3]), 30)
+        assert not streams[3].done()
+        streams[3].cancel()
+        await asyncio.wait(streams)
+
+    assert set(ended) == {"local", "token", "ticket", "session"}
+
+
 async def test_one_token_does_not_take_every_place_of_the_event_streams(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,3 +577,9 @@ async def test_one_token_does_not_take_every_place_of_the_event_streams(
                 codes = first.status_code, second.status_code, others.status_code
 
     assert codes == (200, 429, 200)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)

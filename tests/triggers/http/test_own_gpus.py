@@ -12,6 +12,8 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from functions.pool.gpus import AGENT_GPUS, WORKER_GPUS
+from state.experiments import Experiments
+from state.pool import Pool
 from state.records import Role
 from tests.conftest import http_client
 from tests.labs import (
@@ -102,6 +104,17 @@ async def test_an_agent_s_gpu_is_lent_to_that_agent_only(people: People) -> None
     assert (await told(people.ann, "/api/pool/acquire", experiment_id=anns))["gpu_id"] == "box:0"
 
 
+async def test_an_agent_s_gpu_is_lent_to_that_agent_only_even_where_it_was_just_chosen(
+    process: Process, people: People
+) -> None:
+    await told(people.ann, "/api/pool/register", **BOX)
+    pool, bobs = Pool(process.lab), await Experiments(process.lab).get(await registered(people.bob))
+    chosen = ["box:0"]  # as it was another's a moment ago
+
+    for agent in (None, "bob"):
+        assert await pool.lend(bobs, chosen, lease_s=60, stale_s=60, agent=agent) == "none"
+
+
 async def test_only_its_agent_speaks_for_an_agent_s_gpu(process: Process, people: People) -> None:
     await told(people.ann, "/api/pool/register", **BOX)
     name, fence = await lent_to(people.ann)
@@ -138,6 +151,18 @@ async def test_an_agent_does_not_take_a_worker_s_gpu_over(process: Process, peop
 
     assert labs["detail"] == "box:0 is one of the lab's own workers, not 'ann''s"
     assert await dump(process.lab) == before
+
+
+async def test_an_agent_s_gpu_is_no_worker_to_wait_for(people: People) -> None:
+    await told(people.ann, "/api/pool/register", **BOX)
+
+    submitted = await told(people.ann, "/api/experiment/submit", **idea())
+    waited = (await people.ann.get(f"/api/experiment/{submitted['experiment_id']}/wait?timeout=0")).json()
+    hints = (await people.olga.get("/api/lab/status")).json()["hints"]
+
+    assert submitted["queue"]["workers"] == waited["queue"]["workers"] == 0
+    assert "no worker is there" in submitted["next"]
+    assert any("1 experiment waits and no worker is there" in hint for hint in hints)
 
 
 async def test_the_lab_trains_nothing_on_an_agent_s_gpu_not_even_for_it(people: People) -> None:

@@ -223,6 +223,17 @@ async def test_signing_out_ends_the_session_and_may_be_repeated(
     assert (await process.tokens.all())[-1].revoked_at is None
 
 
+async def test_signing_in_again_ends_the_session_before(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    first = cookie_of(await sign_in(http, viewer.text)).value
+    second = cookie_of(await sign_in(http, (await issued(process, "otto", "viewer")).text)).value
+
+    assert first != second
+    assert (await http.get("/api/session")).json()["name"] == "otto"
+    problem(await http.get("/api/session", headers={"cookie": f"{COOKIE}={first}"}), 401)
+
+
 @pytest.mark.parametrize("by_key", [False, True], ids=["a token", "the key"])
 async def test_the_oldest_session_of_a_token_ends_when_it_has_more_than_twenty(
     http: httpx.AsyncClient, process: Process, viewer: Issued, by_key: bool

@@ -19,7 +19,7 @@ from state.experiments import Experiments
 from state.ids import RESERVED
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import add_gpu, asked, bearer, curl, events_of, idea, open_tag, problem, refused, told
+from tests.labs import add_gpu, asked, bearer, begun, curl, events_of, idea, open_tag, problem, refused, told
 from triggers.http.answering import NEVER_FULL, can_be_refused
 
 LONG = 40_000
@@ -81,6 +81,24 @@ async def test_a_patch_that_the_lab_has_counts_once(process: Process, ann: httpx
     again = await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
 
     assert again["duplicate_of"] == "mar11-1"
+
+
+async def test_what_a_worker_stores_of_a_run_counts_for_the_token_that_submitted_it(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    keeper = process.invoker.system("keeper")
+    gpu = {"gpu_id": "box:0", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 80000}
+    await process.invoker.call("pool::register_gpu", gpu, keeper)
+    name = (await told(ann, "/api/experiment/submit", **idea()))["experiment_id"]
+    await process.invoker.call("pool::dispatch", {}, keeper)
+    run = await begun(process, name)
+
+    assert await Experiments(process.lab).note_source(
+        run, attempt=1, fence=run.fence, tree_id="7" * 40, patch=patch(5).encode(), differs=False
+    )
+
+    await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
+    await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(2)))
 
 
 async def test_the_log_of_a_run_counts_once_for_the_token_that_submitted_it(

@@ -189,6 +189,16 @@ async def test_a_client_older_than_structured_answers_gets_the_answer_as_text(
     }
 
 
+async def test_a_repeated_request_id_has_one_effect(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    body = {**idea(), "what": "register", "request_id": "once"}
+    async with speaking(http) as client:
+        first, second = [await client.call_tool("submit", body) for _ in range(2)]
+
+    assert first.structured_content == second.structured_content
+    assert (await told(http, "/api/experiment/history", tag="mar11"))["total"] == 1
+
+
 async def test_a_call_that_asks_to_wait_too_long_is_no_refusal(http: httpx.AsyncClient) -> None:
     await open_tag(http)
     experiment = await registered(http)
@@ -315,6 +325,16 @@ async def test_who_asks_too_often_by_mcp_is_told_when_to_come_back(process: Proc
 
     assert [answer.status_code for answer in answers] == [200, 429]
     assert int(answers[1].headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_there_is_no_stream_and_no_session_to_open_or_end(
+    client: httpx.AsyncClient, method: str
+) -> None:
+    answer = await client.request(method, "/mcp", headers=ACCEPT)
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
 
 
 # -- what it costs others
