@@ -128,6 +128,17 @@ def test_nvml_lists_the_gpus() -> None:
     ]
 
 
+def test_what_a_gpu_does_not_measure_is_absent_and_not_zero() -> None:
+    assert nvml.sample_by_nvml(FakeNvml(), "GPU-a") == {
+        "temperature_c": 55.0,
+        "memory_used_mb": 250.0,
+        "memory_total_mb": 1000.0,
+        "utilization_percent": 88.0,
+        "ecc": 2,
+        "processes": {"4711": 4.0, "4712": 1.0},
+    }
+
+
 def test_an_xid_error_of_the_gpu_is_told_for_a_while_and_a_programs_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -235,6 +246,19 @@ for line in sys.stdin:
 
     assert first == HealthSample(error="NVML did not answer within 3 s")
     assert second == HealthSample(temperature_c=50.5)
+
+
+@pytest.mark.parametrize(
+    "script", ["", "print('{}')", "print('no json'); input()", "print('{}'); print('[]'); input()"]
+)
+async def test_a_helper_that_dies_or_talks_nonsense_is_an_error_of_the_sample(
+    tmp_path: Path, gpu: Device, script: str
+) -> None:
+    async with HealthSampler(helper=helper(tmp_path, script)) as sampler:
+        health = await sampler.sample(gpu)
+
+    assert health.error is not None
+    assert health.error.startswith("the NVML helper failed: ")
 
 
 IDLE_THEN_BUSY = """

@@ -22,7 +22,7 @@ from tests.conftest import http_client
 from tests.lane import lab_over
 from tests.workers.drivers import GPU, Driver
 from workers.device import Device, HealthSampler
-from workers.keeper import Keeper, _registered, _watch
+from workers.keeper import Keeper, _registered, _sign_off, _watch
 from workers.lane.client import CALLED, LabClient
 from workers.lane.spool import Spool
 from workers.slot import Slot
@@ -148,6 +148,25 @@ async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
     assert (await pool.get("h:cpu0")).status == "idle"
 
 
+async def test_a_gpu_that_was_proven_while_the_heartbeat_was_answered_keeps_its_new_run(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool
+) -> None:
+    killed = KillAll(monkeypatch, empty=True)
+    await keeper.register()
+    killed.asked = 0
+    monkeypatch.setattr(Keeper, "kill_horses", lambda self: pytest.fail("a new run was killed"))
+    call = keeper.lab.call
+
+    async def proven_meanwhile(function: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await call(function, request) | ({"action": "prove"} if function == "pool::heartbeat" else {})
+
+    monkeypatch.setattr(keeper.lab, "call", proven_meanwhile)
+    await keeper.beat()
+
+    assert killed.asked == 0
+    assert (await pool.get("h:cpu0")).status == "idle"
+
+
 GPU_SLOT = Slot(repo=SLOT.repo, device=GPU)
 BEFORE = Footprint(used_mb=100.0, processes={})
 
@@ -196,6 +215,23 @@ async def test_memory_that_stays_keeps_a_gpu_draining_until_a_heartbeat_finds_it
     assert (gpu.status, gpu.footprint) == ("idle", None)
 
 
+async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
+    gpu_keeper: Keeper, driver: Driver, pool: Pool, process: Process
+) -> None:
+    await has_run(gpu_keeper, pool)
+    driver.says(hang_s=600)
+
+    async with HealthSampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as hasty:
+        await replace(gpu_keeper, sampler=hasty).beat()
+
+    gpu = await pool.get(GPU.gpu_id)
+    assert gpu.unproven
+    invoker = process.invoker
+    health = await invoker.call("gpu::health", {"gpu_id": GPU.gpu_id}, invoker.system("clock", "cron"))
+    assert "did not answer" in str(health.model_dump()["error"])
+    assert (await pool.get(GPU.gpu_id)).status == "unhealthy"
+
+
 async def test_a_keeper_that_starts_again_proves_what_its_last_life_left_unproven(
     gpu_keeper: Keeper, driver: Driver, pool: Pool
 ) -> None:
@@ -217,6 +253,22 @@ async def test_after_a_reboot_nothing_of_a_run_is_left_to_prove(
     monkeypatch.setattr(workers.keeper, "boot_id", lambda: "another-boot")
 
     assert await gpu_keeper.register()
+
+
+async def test_a_worker_that_ends_in_order_does_not_take_the_need_of_a_proof_with_it(
+    gpu_keeper: Keeper, driver: Driver, pool: Pool
+) -> None:
+    await has_run(gpu_keeper, pool)
+    driver.says(memory_used_mb=700.0, processes={})
+
+    await _sign_off(gpu_keeper)
+
+    assert (await pool.get(GPU.gpu_id)).status == "offline"
+    assert not await gpu_keeper.register()
+    driver.says(memory_used_mb=100.0, processes={})
+    assert await gpu_keeper.register()
+    await gpu_keeper.beat()
+    assert (await pool.get(GPU.gpu_id)).status == "idle"
 
 
 async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_left_alone(

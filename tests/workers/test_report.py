@@ -120,6 +120,16 @@ def test_whoever_goes_on_after_stop_is_told_again(worker: Worker) -> None:
     assert said == "stop 0\n" * 3
 
 
+def test_an_extension_is_the_new_budget(worker: Worker) -> None:
+    os.write(worker.answers, b"extend 450.5\n")
+
+    said = output(
+        worker.start("import nightjar_report as n; print(n.budget_s); n.report(1.5, 0.25); print(n.budget_s)")
+    )
+
+    assert said == "300.0\n450.5\n"
+
+
 def test_numbers_of_libraries_are_taken_and_what_is_no_finite_number_is_dropped(worker: Worker) -> None:
     os.write(worker.answers, b"continue\n" * 9)
 
@@ -142,6 +152,17 @@ def test_numbers_of_libraries_are_taken_and_what_is_no_finite_number_is_dropped(
     assert worker.reported() == [{"m": 0.5, "p": 0.25}]
 
 
+def test_a_worker_that_died_turns_reports_into_nothing(worker: Worker) -> None:
+    os.close(worker.reports)
+    os.close(worker.answers)
+
+    said = output(
+        worker.start("from nightjar_report import report; [report(1.0, 0.5) for _ in range(9)]; print('on')")
+    )
+
+    assert said == "on\n"
+
+
 def test_a_worker_that_never_answers_delays_the_script_once_and_not_for_ever(worker: Worker) -> None:
     script = """
         import time
@@ -156,6 +177,25 @@ def test_a_worker_that_never_answers_delays_the_script_once_and_not_for_ever(wor
 
     assert said == "on\n"
     assert time.monotonic() - begin < 60  # a second each would take hours, and so would a full pipe
+
+
+def test_a_late_stop_is_obeyed_at_the_next_report(worker: Worker) -> None:
+    script = worker.start("""
+        import sys, time
+        from nightjar_report import report
+        report(1.0, 0.5)
+        print("on", flush=True)
+        while True:
+            report(1.0, 0.5)
+            time.sleep(0.01)
+    """)
+    assert script.stdout is not None
+    assert script.stdout.readline() == "on\n"
+
+    os.write(worker.answers, b"stop\n")
+
+    assert output(script) == ""
+    assert script.returncode == 0
 
 
 @pytest.mark.parametrize("how", ["fork", "exec", "exec-before-import"])
@@ -180,3 +220,12 @@ def test_only_the_process_that_imported_it_first_writes(worker: Worker, how: str
 
     assert script.returncode == 0
     assert worker.reported() == [{"m": 1.0, "p": 0.5}, {"m": 2.0, "p": 0.6}]
+
+
+def test_a_descriptor_that_means_something_else_is_not_written_to(worker: Worker, tmp_path: Path) -> None:
+    worker.env["NIGHTJAR_REPORT_FD"] += ":1"  # the inode of another pipe
+
+    said = output(worker.start("from nightjar_report import report; report(1.0, 0.5); print('on')"))
+
+    assert said == "on\n"
+    assert worker.reported() == []

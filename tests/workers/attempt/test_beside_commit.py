@@ -290,6 +290,21 @@ async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier) -
     assert result.log_tail.startswith("7\n")
 
 
+@pytest.mark.parametrize("storage", [None, "elsewhere"])
+async def test_a_working_tree_reads_the_store_of_its_repository(
+    repo: Repository, root: Path, tmp_path: Path, storage: str | None
+) -> None:
+    kept = fetched(repo, b"weights")
+    sha = repo.commit({".gitattributes": "*.pt filter=lfs\n", "w.pt": pointer(b"weights")})
+    if storage:
+        repo.git("config", "lfs.storage", storage)
+        kept.parents[3].rename(repo.path / ".git" / storage)
+    repo.git("worktree", "add", "--quiet", str(tmp_path / "tree"))
+
+    async with checkout(tmp_path / "tree", job(sha), root) as built:
+        assert (built.path / "w.pt").read_bytes() == b"weights"
+
+
 async def test_git_lfs_never_runs_a_program_and_a_run_s_copy_is_its_own(repo: Repository, root: Path) -> None:
     ran = repo.path.parent / "ran"
     kept = fetched(repo, b"weights")

@@ -75,6 +75,25 @@ async def test_a_script_sees_only_the_environment_it_is_given_and_no_input(
     assert int(group) == os.getpgrp()
 
 
+async def test_a_script_can_be_interrupted_though_its_worker_was_started_by_a_background_shell(
+    tmp_path: Path, label: str
+) -> None:
+    script = """
+        import signal
+        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+    """
+    ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    try:
+        ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+
+    assert ended.log == "True\nTrue\n"
+
+
 async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
     tmp_path: Path, label: str
 ) -> None:
@@ -321,6 +340,30 @@ async def test_reports_reach_the_watcher_and_a_stop_lets_the_script_end_by_itsel
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "")
 
 
+async def test_a_script_told_to_stop_may_still_finish_even_while_poll_says_stop_too(
+    tmp_path: Path, label: str
+) -> None:
+    script = """
+        import time
+        from nightjar_report import report
+        try:
+            report(1.0, 0.5)
+        except SystemExit:
+            time.sleep(0.3)
+            try:
+                report(0.9, 0.6)
+            except SystemExit:
+                print("told twice")
+    """
+    watcher = Orders(
+        on_tick=lambda metric, progress: "stop", on_poll=lambda: "stop" if watcher.ticks else "continue"
+    )
+
+    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
+
+    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "told twice\n")
+
+
 async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
     tmp_path: Path, label: str
 ) -> None:
@@ -417,6 +460,38 @@ async def test_what_an_unmodified_script_prints_reaches_the_watcher(tmp_path: Pa
     assert watcher.ticks[-1] == (8.0, 1.0)
 
 
+async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: Path, label: str) -> None:
+    script = """
+        step(20)
+        wait_for("never")
+    """
+
+    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=lambda *_: "stop"), PATIENT)
+
+    assert (ended.cause, ended.returncode, ended.is_empty) == ("stop", -signal.SIGTERM, True)
+
+
+async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
+    tmp_path: Path, label: str
+) -> None:
+    def tick(metric: float, progress: float) -> Order:
+        (tmp_path / f"at {progress}").touch()
+        if progress == 0.2:
+            raise ConnectionError("Redis is away")
+        return "continue"
+
+    script = """
+        step(20)
+        wait_for("at 0.2")
+        step(40)
+        wait_for("at 0.4")
+    """
+
+    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=tick), PATIENT)
+
+    assert (ended.cause, ended.returncode) == ("exit", 0)
+
+
 async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, label: str) -> None:
     script = r"""
         import os
@@ -472,6 +547,34 @@ async def test_a_lab_that_stays_silent_counts_as_a_lost_lease(
     ended = await run_command(command(tmp_path, label, "import time; time.sleep(600)"), Silent(), QUICK)
 
     assert (ended.cause, ended.is_empty) == ("lost", True)
+
+
+async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellation(
+    tmp_path: Path, label: str
+) -> None:
+    class Swallowing(Orders):
+        """As `asyncio.wait_for` does before Python 3.12, where its answer comes at the same moment."""
+
+        swallowed = False
+
+        async def poll(self) -> Order:
+            (tmp_path / "asked").touch()
+            try:
+                await asyncio.sleep(0 if self.swallowed else 600)
+            except asyncio.CancelledError:
+                self.swallowed = True
+            return "continue"
+
+    watcher = Swallowing()
+    script = """
+        import os, time
+        while not os.path.exists("asked"):
+            time.sleep(0.01)
+    """
+
+    ended = await run_command(command(tmp_path, label, script), watcher, PATIENT)
+
+    assert (ended.cause, ended.is_empty, watcher.swallowed) == ("exit", True, True)
 
 
 async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, label: str) -> None:

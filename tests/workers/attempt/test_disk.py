@@ -78,6 +78,13 @@ def test_empty_files_count_too(tmp_path: Path) -> None:
     assert bytes_on_disk(tmp_path) >= 200 * 512
 
 
+def test_counting_stops_when_it_is_enough(tmp_path: Path) -> None:
+    for nth in range(8):
+        fill(tmp_path / f"f{nth}")
+
+    assert MIB < bytes_on_disk(tmp_path, enough=MIB) <= 2 * MIB + 4096
+
+
 KIB = 1024
 
 

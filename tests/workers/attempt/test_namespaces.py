@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.attempt.test_child import QUICK, ROOT, command
+from tests.workers.attempt.test_child import PATIENT, QUICK, ROOT, command, once_printed
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt import namespaces
@@ -53,6 +53,21 @@ async def test_how_a_run_ended_is_told_truly(tmp_path: Path, label: str, end: st
     ended = await run_command(enclosed(tmp_path, label, f"import os, sys; {end}"), Orders(), QUICK)
 
     assert (ended.cause, ended.returncode, ended.log, ended.is_empty) == ("exit", returncode, "", True)
+
+
+async def test_a_run_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
+    script = """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
+        open("ready", "w").close()
+        time.sleep(600)
+    """
+
+    ended = await run_command(
+        enclosed(tmp_path, label, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
+    )
+
+    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "tidied\n")
 
 
 def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, label: str) -> None:

@@ -94,6 +94,20 @@ def test_a_process_of_a_run_whose_first_thread_has_ended_is_ended(environ: str) 
     assert told == "True False"
 
 
+@needs_number_of_exit
+def test_a_process_of_ours_whose_first_thread_has_ended_is_no_orphan() -> None:
+    told = in_a_process(
+        f"""
+        ours = subprocess.Popen([sys.executable, "-c", {HEADLESS!r}], stdout=subprocess.PIPE)
+        ours.stdout.readline()
+        print(orphans.end(), ours.poll())
+        ours.kill()
+        """
+    )
+
+    assert told == "True None"
+
+
 BUSY = "while True: pass"
 
 

@@ -89,6 +89,14 @@ async def test_a_script_that_prints_a_score_of_its_own_is_believed(repo: Reposit
     assert result.metric == 0.3
 
 
+async def test_a_lease_that_is_lost_before_the_run_ends_it(repo: Repository) -> None:
+    watcher = Orders(on_built=lambda: "lost")
+
+    result = await train(repo, "print('---\\nval_bpb: 1.0')", watcher)
+
+    assert result == HaltedRun("lost")
+
+
 async def test_the_file_that_the_command_runs_has_the_constants_and_the_seed(repo: Repository) -> None:
     folder = "src/"
     script = "LR = 3e-4\nSEED = 1\nprint('val_bpb:', 0.5 + LR + SEED)\n"
@@ -369,6 +377,20 @@ async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> 
 
     assert isinstance(result, HaltedRun)
     assert result.order == "lost"
+
+
+async def test_the_operators_command_runs_with_the_interpreter_in_the_place_of_python(
+    repo: Repository,
+) -> None:
+    repo.commit(
+        {"run.py": "import sys; print('---'); print('val_bpb:', len(sys.argv)); print(sys.executable)"}
+    )
+
+    result = await train(repo, "", command=["uv", "run", "run.py", "--fast"])
+
+    assert isinstance(result, TrainedRun), result
+    assert result.metric == 2
+    assert result.log_tail.split("\n")[-1] == sys.executable
 
 
 async def test_without_a_python_of_its_own_a_project_is_trained_in_the_active_environment(

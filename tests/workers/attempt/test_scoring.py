@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import signal
+import subprocess
 import sys
 import textwrap
 import time
 import uuid
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from runpy import run_path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
+from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
 from workers.attempt.processes import processes_of
@@ -137,6 +139,15 @@ async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one
     assert "[the evaluator]\n" in watcher.tails[-1]
 
 
+def test_another_command_is_another_evaluator(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").touch()
+    commands = (None, COMMAND, f"{COMMAND} 2")
+
+    guards = [EvaluatorGuard.of(PurePosixPath("prepare.py"), b"", (), command) for command in commands]
+
+    assert len({guard.fingerprint(tmp_path) for guard in guards}) == 3
+
+
 FAKE = "---\\nval_bpb: 0.3\\n"
 FAKES = (
     f'print("{FAKE}", flush=True); os.write(2, b"{FAKE}")',
@@ -195,6 +206,17 @@ async def test_a_predictor_cannot_print_the_score(repo: Repository) -> None:
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
 
 
+async def test_no_process_of_the_same_user_may_trace_the_evaluator(repo: Repository) -> None:
+    get_dumpable = 3
+    says = f"print('---\\nval_bpb: 0.5\\ndumpable:', ctypes.CDLL(None).prctl({get_dumpable}))"
+    repo.base = repo.commit({"prepare.py": f"import ctypes\n{says}"})
+
+    result = await scored(repo, script(), tier="none")
+
+    assert isinstance(result, TrainedRun), result
+    assert result.metrics["dumpable"] == 0
+
+
 async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repository) -> None:
     short = EVALUATOR.replace(
         'print(f"---\\nval_bpb: {score():.6f}\\nrows: {ROWS}")', 'print("val_bpb:", score())'
@@ -230,6 +252,22 @@ async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Reposi
 
     assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
+
+
+@pytest.mark.parametrize("name", ["prepare.py", "nightjar_evaluator.py"])
+async def test_a_training_that_replaces_what_scores_it_in_its_tree_is_invalid(
+    repo: Repository, name: str
+) -> None:
+    training = f"""
+    if os.path.exists({name!r}):
+        os.chmod({name!r}, 0o644)
+    open({name!r}, "w").write("print('---\\nval_bpb: 0.3')")
+    """
+
+    result = await scored(repo, script(training=training))
+
+    assert isinstance(result, FailedTraining)
+    assert result.kind == "evaluator"
 
 
 async def test_a_score_is_not_believed_where_the_trusted_files_change_meanwhile(repo: Repository) -> None:
@@ -468,6 +506,20 @@ print("val_bpb: 1.5")
 """
 
 
+async def test_long_questions_and_answers_of_every_type_pass_the_pipes(repo: Repository) -> None:
+    repo.base = repo.commit({"prepare.py": LONG.replace("PATIENCE", "60")})
+    answering = """
+    kinds = iter(["f", "d", "d"])
+    predict = lambda question: np.stack([question, question], -1).astype(next(kinds))
+    """
+
+    result = await scored(repo, script(answering=answering))
+
+    assert isinstance(result, TrainedRun), result
+    assert result.metric == 1.5
+    assert "float32\nfloat64\n" in result.log_tail
+
+
 async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> None:
     answering = """
     mine = os.environ["TMPDIR"]
@@ -622,6 +674,7 @@ LEFT = {
         "allow_pickle=False",
     ),
     "a link to another file": ("os.symlink('/etc/hostname', 'weights.npz')", "has left no file weights.npz"),
+    "a pipe": ("os.mkfifo('weights.npz')", "not a regular file"),
 }
 
 
@@ -640,6 +693,24 @@ async def test_a_data_file_that_the_training_left_is_scored_and_nothing_else(
     else:
         assert isinstance(result, FailedTraining)
         assert told in result.error, result.error
+
+
+async def test_the_evaluator_sees_no_path_of_the_experiment_s_code(repo: Repository) -> None:
+    repo.base = repo.commit(
+        {
+            "prepare.py": "import os, sys\n"
+            "tree = os.environ['NIGHTJAR_TREE']\n"
+            "assert os.path.exists(os.path.join(tree, 'train.py')) and not os.path.samefile(tree, '.')\n"
+            "assert not any(path.startswith(tree) for path in sys.path), sys.path\n"
+            "assert sys.flags.isolated and 'PYTHONPATH' not in os.environ\n"
+            "print('val_bpb: 1.25')"
+        }
+    )
+
+    result = await scored(repo, script())
+
+    assert isinstance(result, TrainedRun), result
+    assert result.metric == 1.25
 
 
 @pytest.mark.parametrize("tier", ["bwrap"])
@@ -707,3 +778,31 @@ async def test_an_evaluator_reaches_what_a_training_reads_and_its_own_files_alon
 
     assert isinstance(result, TrainedRun), result
     assert result.metric == TRUE_SCORE
+
+
+async def test_a_lost_lease_during_the_scoring_is_halted(repo: Repository) -> None:
+    repo.base = repo.commit({"prepare.py": "import time; print('val_bpb: 1.0', flush=True); time.sleep(600)"})
+
+    def order() -> str:
+        return "lost" if any("score.py" in " ".join(p.cmdline()) for p in processes_of(LAB)) else "continue"
+
+    async with asyncio.timeout(60):
+        result = await scored(repo, script(), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
+
+    assert isinstance(result, HaltedRun)
+    assert result.order == "lost"
+
+
+def test_an_ended_predictor_leaves_no_open_descriptor() -> None:
+    script = """
+import os, runpy, sys
+confined = runpy.run_path(sys.argv[1])["Confined"]
+before = os.listdir("/proc/self/fd")
+confined([sys.executable, "-c", ""], None, keep=[]).end()
+print(os.listdir("/proc/self/fd") == before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(SCORE)], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -105,6 +105,17 @@ def test_a_run_goes_on_that_drops_its_constant_once_it_has_used_it(tmp_path: Pat
     assert done.stdout != "done 0.02\n"
 
 
+def test_one_such_statement_may_run_another(tmp_path: Path) -> None:
+    script = (
+        "A = 1\nLR = 3e-4\ndef load():\n    global LR\n    LR = float(dict().get('LR', LR))\n    return {}\n"
+        "globals().update(load())\nprint('done', LR)\n"
+    )
+
+    done = run(tmp_path, script, names=["A", "LR"])
+
+    assert (done.stdout, done.stderr) == ("done 0.02\n", "")
+
+
 NANOGPT = """learning_rate = 6e-4
 max_iters = 3
 config_keys = [k for k,v in globals().items() if not k.startswith('_') and isinstance(v, (int, float, bool, str))]
@@ -187,3 +198,9 @@ def test_a_run_goes_on_if_no_module_sets_its_constant(tmp_path: Path, script: st
     done = run(tmp_path, f"{script}\nimport other\nprint('done', LR)\n")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "0.04\ndone 0.02\n", "")
+
+
+def test_a_constant_that_its_script_may_change_is_not_looked_at_again() -> None:
+    script = "import os\nLRS = [1, 2]\nWIDTH = 2\nWIDTH *= 2\ndef f():\n    LRS[0] = 3\nprint(f())\n"
+
+    assert with_checks(script, ["LRS", "WIDTH"], "/judge.py") == script

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -381,6 +382,33 @@ async def test_a_tree_that_the_script_has_locked_up_is_removed_all_the_same(
 
     assert _names(root) == []
     assert (repo.path / "train.py").exists()
+
+
+async def test_a_leftover_that_the_script_replaced_by_a_link_is_removed_and_the_folder_behind_it_stays(
+    repo: Repository, root: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    outside.chmod(0o500)
+    os.mkdir(root)
+    (root / "e-1@1@1").symlink_to(outside)
+
+    async with checkout(repo.path, job(repo.base, fence=3), root):
+        assert _names(root) == ["e-1@1@3"]
+
+    assert _names(outside) == ["file"]
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
+
+
+async def test_a_script_that_runs_git_sees_its_own_repository_only(repo: Repository, root: Path) -> None:
+    async with checkout(repo.path, job(repo.base), root) as built:
+        inner = Repository.__new__(Repository)
+        inner.path = built.path
+
+        assert inner.git("rev-parse", "HEAD") == repo.base
+        assert inner.git("for-each-ref") == ""
+        assert inner.git("status", "--porcelain") == ""
 
 
 def test_only_regular_files_inside_the_tree_are_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from functions.formats.authored import GraphSummary, HypothesisProposals
 from functions.kernel.process.redaction import HIDDEN
+from functions.kernel.process.running import ended
 from functions.pi.rules.authoring import MOST_TRIES
 from state.author_budget import Cost
 from tests.workers.author.conftest import COMMISSION, SUMMARY, Play
@@ -211,6 +213,18 @@ async def test_a_reply_that_does_not_end_in_time_is_given_up(play: Play, dialect
 
 
 @pytest.mark.parametrize("dialect", [AnthropicDialect()])
+async def test_a_request_that_is_cut_off_has_cost_all_that_was_reserved(play: Play, dialect: Dialect) -> None:
+    async with play(Silence()) as scene:
+        writing = asyncio.create_task(scene.author.write(GraphSummary, COMMISSION))
+        await scene.stage.reached.wait()
+
+        await ended(writing)
+
+        assert (await scene.spent()).tokens > 10_000  # the provider may want to be paid
+        assert scene.outcomes() == {}
+
+
+@pytest.mark.parametrize("dialect", [AnthropicDialect()])
 async def test_what_a_model_says_of_its_refusal_is_one_short_plain_line_of_the_log(
     play: Play, dialect: AnthropicDialect, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,6 +298,17 @@ async def test_no_request_leaves_once_the_budget_is_used_up(
         assert scene.stage.received == []
         assert scene.outcomes() == {"exhausted": 1}
     assert "the next day begins in" in caplog.text
+
+
+@pytest.mark.parametrize("dialect", [AnthropicDialect()])
+async def test_a_price_of_one_s_own_counts(play: Play, dialect: Dialect) -> None:
+    own = {"llm_usd_per_mtok": "1/10", "llm_model": "one-of-my-own"}
+    async with play(dialect.filled(FORM, SUMMARY), **own) as scene:
+        await scene.author.write(GraphSummary, COMMISSION)
+
+        assert (await scene.spent()).micro_usd == READ + CACHED + 10 * WRITTEN
+        assert "one-of-my-own" in scene.stage.received[0].raw.decode()
+        assert scene.author.name == f"{dialect.name} one-of-my-own"
 
 
 @pytest.mark.parametrize("dialect", [AnthropicDialect()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -120,6 +121,14 @@ async def test_what_was_not_sent_goes_with_the_next_question_and_nothing_newer_i
     assert lab.renewals[-1] == {"metric": 1.3, "progress": 0.03, "log": "line 1"}
 
 
+async def test_an_order_stands_until_the_lab_gives_another(lab: Lab, spool: Spool) -> None:
+    held = lease(lab, spool, SELDOM)
+    lab.answers["gpu::renew"] = {**CONTINUE, "order": "stop"}
+
+    assert [await held.poll() for _ in range(3)] == ["stop"] * 3
+    assert len(lab.renewals) == 1
+
+
 async def test_who_reports_is_told_of_more_time_and_who_polls_is_not(lab: Lab, spool: Spool) -> None:
     held = lease(lab, spool, SELDOM)
     lab.answers["gpu::renew"] = {"order": "continue", "extra_s": 120.0, "budget_s": 420.0}
@@ -149,6 +158,16 @@ async def test_a_result_stays_on_the_disk_until_the_lab_has_answered(lab: Lab, s
 
     assert await held.report("experiment::complete", result) == "discard"
     assert spool.kept() == []
+
+
+async def test_each_attempt_and_fence_has_a_result_of_its_own(lab: Lab, spool: Spool) -> None:
+    lab.problem = Unavailable("the lab is away")
+    for attempt, fence in ((2, 17), (2, 18), (3, 19)):
+        held = lease(lab, spool, SELDOM, replace(JOB, attempt=attempt, fence=fence))
+        with pytest.raises(Unavailable):
+            await held.report("experiment::crash", WHO)
+
+    assert len(spool.kept()) == 3
 
 
 async def test_a_result_that_the_lab_refuses_is_not_sent_for_ever(lab: Lab, spool: Spool) -> None:

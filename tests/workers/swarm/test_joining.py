@@ -97,6 +97,22 @@ def test_a_script_that_only_prints_its_progress_is_stopped_where_the_swarm_reads
     assert "unless it prints lines `step 00123 (12.3%) | loss: 2.34 |`" in worker.said
 
 
+def test_a_run_that_is_extended_trains_longer_where_its_script_reads_the_budget(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    source = TRAIN.replace("import time\n", "import time\nimport nightjar_report\n")
+    source = source.replace("- begun) < TOTAL_WALL_CLOCK_TIME:", "- begun) < nightjar_report.budget_s:")
+    swarm.todo = [assignment("swarm-1", budget=1)]
+    swarm.on_tick = lambda tick: {"action": "extend", "budget": 2}
+
+    with joined_worker(tmp_path / "w1", source) as worker:
+        worker.first_join(swarm.url, "--max-runs", "1")
+
+        assert worker.ended() == 0
+    assert max(tick["p"] for tick in swarm.ticks) > 1.05
+    assert swarm.results[0]["val_bpb"] == 0.001
+
+
 def test_ticks_that_are_not_answered_or_refused_never_stop_a_run(swarm: Swarm, worker: JoinedWorker) -> None:
     swarm.todo = [assignment("swarm-1", budget=2)]
     swarm.refusals["tick"] = [
@@ -214,6 +230,19 @@ def test_a_worker_that_its_server_has_forgotten_registers_anew(swarm: Swarm, wor
     assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
 
 
+def test_two_processes_are_not_one_worker(swarm: Swarm, worker: JoinedWorker) -> None:
+    swarm.todo = [assignment("swarm-1", budget=120)]
+    worker.first_join(swarm.url)
+    worker.script()
+    first = worker.running
+
+    worker.join()
+
+    assert worker.ended() == 1
+    assert "another worker runs with the data directory" in worker.said
+    worker.running = first
+
+
 def test_the_first_ctrl_c_finishes_the_run(swarm: Swarm, worker: JoinedWorker) -> None:
     swarm.todo = [assignment("swarm-1", budget=3), assignment("swarm-2")]
     worker.first_join(swarm.url)
@@ -255,6 +284,19 @@ def test_a_worker_that_was_killed_leaves_no_run_and_takes_its_assignment_up_agai
     assert worker.ended() == 0
     assert [(result["exp_id"], result["val_bpb"]) for result in swarm.results] == [("swarm-1", 0.5)]
     assert list((worker.data / "work").glob("*/*")) == []
+
+
+def test_a_run_over_its_time_is_a_timeout(swarm: Swarm, tmp_path: Path) -> None:
+    source = "import time\nLR = 0.1\ntime.sleep(600)\n"
+    swarm.todo = [assignment("swarm-1", budget=-29)]  # 2 x -29 + 60: two seconds
+
+    with joined_worker(tmp_path / "w1", source) as worker:
+        worker.first_join(swarm.url, "--max-runs", "1")
+
+        assert worker.ended() == 0
+        assert "it has no TOTAL_WALL_CLOCK_TIME" in worker.said
+        assert "it calls no report: bad runs are not stopped early" in worker.said
+    assert swarm.results[0]["error"] == "TIMEOUT"
 
 
 def test_the_baseline_is_measured_at_the_swarm_s_budget_and_shown_with_its_spread(
