@@ -1,4 +1,4 @@
-"""Scripts try what they can do to the lab around them, in the tiers that confine them and where nothing does.
+"""Scripts try what they can do to the lab around them, with each kind of isolation and without.
 
 The operator of an open lab is whoever can read its key. No address makes one.
 """
