@@ -11,10 +11,11 @@ from rich.progress import MofNCompleteColumn
 
 from state.client_settings import ClientSettings
 from state.errors import Unavailable
+from triggers.cli.counting import bar
 from triggers.cli.events import follow
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
-from triggers.cli.output import OK, bar, counted, say
+from triggers.cli.output import OK, counted, say
 from triggers.cli.runs import the_tag
 from triggers.exports.files import FileFormat, RunFile
 from triggers.exports.reading import TagFacts, TagReader, Target

@@ -1,24 +1,19 @@
-"""How the commands print, their exit codes, and progress bars: on a terminal only, on standard error."""
+"""How the commands print, and their exit codes."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from functions.kernel.process.redaction import presentable
 from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthenticated
 from state.program import PROGRAM
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
 
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
@@ -175,26 +170,3 @@ class Suggesting(click.Group):
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"there is no command {printable(name)!r}{meant}", ctx)
         return super().resolve_command(ctx, args)
-
-
-def bar(*more: ProgressColumn, stays: bool = False) -> Progress:
-    """A bar with further columns before its time; it is gone at the end, unless it `stays`."""
-    from rich.console import Console  # imported late: few commands draw bars
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, soft_wrap=True, emoji=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), *more, TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=not stays, disable=not console.is_terminal)
-
-
-@contextlib.contextmanager
-def counting(first: str, doing: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show `first`, then `doing` with the count that the yielded function gets."""
-    from rich.progress import TextColumn
-
-    with bar(TextColumn("{task.fields[count]}")) as shown:
-        task = shown.add_task(first, total=None, count="")
-        of = "" if total is None else f" of {total:,}"
-        yield lambda count: shown.update(
-            task, description=doing, total=total, completed=count, count=f"{count:,}{of}"
-        )
