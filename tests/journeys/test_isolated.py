@@ -170,7 +170,7 @@ def test_a_run_is_no_operator_where_it_can_call_the_lab(unconfined: RunningLab) 
     """A process that hides from the lab is none either."""
     calls = unconfined.commit({"train.py": CALLS.format(port=unconfined.port)})
 
-    found = unconfined.until_status(unconfined.submit(commit_sha=calls), "keep", "crash")
+    found = unconfined.until_status(unconfined.submit(commit_sha=calls), "keep", "discard", "crash")
 
     assert "=> 403 403 200" in found["log_tail"], found["log_tail"]
     assert nightjar(unconfined.data, "call", "lab::audit").returncode == 0

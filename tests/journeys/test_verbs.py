@@ -229,3 +229,14 @@ def test_what_is_mistyped_is_told_what_there_is(lab: RunningLab, words: tuple[st
     assert done.returncode in (1, 2)
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_no_process_of_a_lab_imports_what_up_has_imported(lab: RunningLab) -> None:
+    def stack(pid: int) -> str:
+        """Where its stack begins: anywhere, unless it was forked without an exec."""
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[25]
+
+    assert lab.up is not None
+    ours, workers = ("web", "events", "clock"), ("supervisor", "keeper", "gpu")
+    modules = [*(f"triggers.{name}" for name in ours), *(f"workers.{name}" for name in workers)]
+    assert {stack(lab.process(f"-m {module}").pid) for module in modules} == {stack(lab.up.pid)}

@@ -329,14 +329,3 @@ def test_doctor_reports_what_the_audit_finds(lab: RunningLab) -> None:
     wrong = [f for f in json.loads(done.stdout) if f["state"] == "error"]
     assert done.returncode == 1
     assert "wounded: the counter kept says 1, the records 0" in {f["found"] for f in wrong}
-
-
-def test_no_process_of_a_lab_imports_what_up_has_imported(lab: RunningLab) -> None:
-    def stack(pid: int) -> str:
-        """Where its stack begins: anywhere, unless it was forked without an exec."""
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[25]
-
-    assert lab.up is not None
-    ours, workers = ("web", "events", "clock"), ("supervisor", "keeper", "gpu")
-    modules = [*(f"triggers.{name}" for name in ours), *(f"workers.{name}" for name in workers)]
-    assert {stack(lab.process(f"-m {module}").pid) for module in modules} == {stack(lab.up.pid)}
