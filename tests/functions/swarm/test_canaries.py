@@ -89,14 +89,6 @@ async def on_trial(swarm: Swarm) -> None:
     assert found["state"] == "on_trial", found["reason"]
 
 
-async def judged(swarm: Swarm, truth: Truth) -> list[Mapping[str, Any]]:
-    """Search until the trial is over; the configs of its runs."""
-    configs = await searched(swarm, JUDGED_AFTER, truth)
-    while (await listed(swarm))["WARMUP"]["state"] == "on_trial":
-        configs += await searched(swarm, 1, truth)
-    return configs
-
-
 async def test_a_dimension_that_helps_is_proposed_in_two_stalls_tried_and_promoted(
     swarm: Swarm, process: Process
 ) -> None:
@@ -105,7 +97,9 @@ async def test_a_dimension_that_helps_is_proposed_in_two_stalls_tried_and_promot
     assert (canary["is_canary"], canary["canary_prob"], canary["importance"]) == (True, 0.12, 0.08)
     assert canary["default_value"] == 0.0
 
-    configs = await judged(swarm, helped)
+    configs = await searched(swarm, JUDGED_AFTER, helped)
+    while (await listed(swarm))["WARMUP"]["state"] == "on_trial":
+        configs += await searched(swarm, 1, helped)
 
     found = (await listed(swarm))["WARMUP"]
     varied = sum("WARMUP" in config for config in configs)
@@ -121,25 +115,6 @@ async def test_a_dimension_that_helps_is_proposed_in_two_stalls_tried_and_promot
         [event] = await events_of(process, f"dimension.{kind}")
         assert event["name"] == event["subject"] == "WARMUP"
     assert not await events_of(process, "dimension.reverted")
-
-
-async def test_a_dimension_that_does_not_help_is_removed_and_stays_listed_with_the_reason(
-    swarm: Swarm, process: Process
-) -> None:
-    await on_trial(swarm)
-
-    await judged(swarm, flat)
-
-    found = (await listed(swarm))["WARMUP"]
-    assert (found["state"], found["adopted"]) == ("reverted", False)
-    assert "none improved the best" in found["reason"]
-    assert "WARMUP" not in await dimensions(swarm)
-    assert not any("WARMUP" in config for config in await searched(swarm, 20))
-    changes = [(e["added"], e["removed"]) for e in await events_of(process, "dimension.defined")][1:]
-    assert changes == [(["WARMUP"], []), ([], ["WARMUP"])]
-    again = await proposed(swarm)
-    assert not again["counted"]
-    assert again["proposal"]["state"] == "reverted"
 
 
 async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing_and_its_config_waits_for_nobody(
@@ -164,7 +139,9 @@ async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing_and_its_
     assert (canary["is_canary"], canary["default_value"]) == (True, 0.0)
 
 
-async def test_followers_at_the_same_moment_adopt_once_and_judge_once(swarm: Swarm, process: Process) -> None:
+async def test_followers_at_the_same_moment_adopt_once_and_remove_once_what_does_not_help(
+    swarm: Swarm, process: Process
+) -> None:
     async def followed() -> None:
         await asyncio.gather(*(told(swarm.http, FOLLOW, tag="swarm") for _ in range(8)))
 
@@ -186,8 +163,18 @@ async def test_followers_at_the_same_moment_adopt_once_and_judge_once(swarm: Swa
         await swarm.result("w1", given["run_id"], 1.0)
     await followed()
 
-    assert len(await events_of(process, "dimension.reverted")) == 1
-    assert {each["state"] for each in (await listed(swarm)).values() if each["adopted"]} == {"on_trial"}
+    [removed] = first
+    assert [e["name"] for e in await events_of(process, "dimension.reverted")] == [removed["name"]]
+    found = await listed(swarm)
+    assert {each["state"] for each in found.values() if each["adopted"]} == {"on_trial"}
+    assert (found[removed["name"]]["state"], found[removed["name"]]["adopted"]) == ("reverted", False)
+    assert "none improved the best" in found[removed["name"]]["reason"]
+    assert removed["name"] not in await dimensions(swarm)
+    changes = [(e["added"], e["removed"]) for e in await events_of(process, "dimension.defined")][1:3]
+    assert changes[0] == ([removed["name"]], [])
+    assert changes[1][1] == [removed["name"]]
+    again = await proposed(swarm, name=removed["name"], train_py_line=None)
+    assert (again["counted"], again["proposal"]["state"]) == (False, "reverted")
 
 
 async def test_runs_that_were_handed_out_before_a_trial_do_not_count_for_it(
