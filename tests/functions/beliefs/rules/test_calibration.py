@@ -24,7 +24,7 @@ from functions.beliefs.rules.learning import after
 from functions.beliefs.rules.terms import BeliefTerms
 from tests.functions.beliefs.rules.sample import hypothesis, reference, run
 
-CLAIMS = 4000
+CLAIMS = 2000
 
 
 def chance() -> np.random.Generator:
@@ -50,7 +50,7 @@ def test_a_claim_that_wins_three_of_four_is_supported_within_thirty_runs() -> No
 def test_only_dimensions_without_an_effect_are_irrelevant() -> None:
     report = FigureTable()
 
-    irrelevance(report, chance(), 200)
+    irrelevance(report, chance(), 60)
 
     assert report.missed == []
     assert irrelevant_after(chance(), SHAPES["none"]) <= MOST

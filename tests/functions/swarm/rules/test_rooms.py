@@ -32,7 +32,7 @@ def test_a_room_without_a_value_has_all_others_while_they_can_be_told() -> None:
 
 METHOD = dimension("OPTIMIZER", "categorical", categories=["adam", "sgd", "lion"])
 CENTER: dict[str, Value] = {"LR": 0.00316, "OPTIMIZER": "adam"}
-DRAWS = 3000
+DRAWS = 600
 
 
 def shares(shape: Shape, of: Dimension) -> dict[str, float]:
@@ -49,7 +49,7 @@ def test_what_is_compared_with_a_center_lies_in_every_section(strategy: str) -> 
     found = shares(Shape(strategy, free=("LR",), center=CENTER), LR)  # type: ignore[arg-type]
 
     assert len(found) == 3
-    assert all(0.22 < share < 0.53 for share in found.values()), found
+    assert all(0.2 < share < 0.55 for share in found.values()), found
 
 
 @pytest.mark.parametrize("of", [LR, DEPTH, METHOD])
@@ -64,20 +64,20 @@ def test_what_is_compared_with_a_center_goes_where_evidence_lacks(of: Dimension)
         for _ in range(DRAWS)
     )
 
-    assert found[more] / DRAWS == pytest.approx(0.75, abs=0.03)
-    assert found[less] / DRAWS == pytest.approx(0.25, abs=0.03)
+    assert found[more] / DRAWS == pytest.approx(0.75, abs=0.05)
+    assert found[less] / DRAWS == pytest.approx(0.25, abs=0.05)
 
 
 def test_what_looks_for_good_values_is_drawn_uniformly() -> None:
     found = shares(Shape("investigate", free=("LR",)), LR)
 
-    assert found["0.000398..0.0251"] == pytest.approx(0.6, abs=0.04)
+    assert found["0.000398..0.0251"] == pytest.approx(0.6, abs=0.06)
 
 
 def test_each_other_category_is_a_section() -> None:
     found = shares(Shape("falsify", free=("OPTIMIZER",), center=CENTER), METHOD)
 
-    assert found == {'"sgd"': pytest.approx(0.5, abs=0.04), '"lion"': pytest.approx(0.5, abs=0.04)}
+    assert found == {'"sgd"': pytest.approx(0.5, abs=0.06), '"lion"': pytest.approx(0.5, abs=0.06)}
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_mean_e_value_of_no_gain_is_at_most_one_however_few_repeats_measured
 def test_a_stop_at_the_first_large_e_value_leaves_its_mean_at_most_one(repeats: int) -> None:
     chance = np.random.default_rng(repeats)
     ends = []
-    for _ in range(4000):
+    for _ in range(1500):
         code, e = list(chance.normal(size=repeats + 1)), 0.0
         ahead, behind = list[float](), list[float]()
         for _ in range(8):
