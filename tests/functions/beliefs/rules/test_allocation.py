@@ -240,29 +240,22 @@ def test_nobody_moves_twice_and_no_more_than_are_missing_elsewhere(
     assert round_of(members, targets, Random(seed + 2)) == 0
 
 
-def test_a_newcomer_joins_the_population_that_lacks_most() -> None:
-    assert population_for(None, {"A": 5, "B": 9, "C": 3}, {"A": 1, "B": 4, "C": 3}) == "B"
-
-
-def test_of_equal_lacks_the_larger_target_then_the_lower_id_comes_first() -> None:
-    assert population_for(None, {"A": 2, "B": 9, "C": 9}, {"B": 7, "C": 7}) == "B"
-    assert population_for(None, {"D": 2, "C": 2}, {}) == "C"
-
-
-def test_a_worker_stays_where_it_is_needed_though_another_lacks_more() -> None:
-    assert population_for("A", {"A": 3, "B": 9}, {"A": 3, "B": 1}) == "A"
-
-
-def test_a_worker_stays_where_there_are_too_many_while_no_other_lacks_one() -> None:
-    assert population_for("A", {"A": 3, "B": 2}, {"A": 5, "B": 2}) == "A"
-
-
-def test_the_workers_of_a_population_that_ended_find_another() -> None:
-    assert population_for("Z", {"A": 3, "B": 2}, {"A": 1, "B": 1, "Z": 4}) == "A"
-    assert population_for("Z", {"A": 3}, {"A": 7, "Z": 1}) == "A"
-
-
-# -- targets that hardly change
+@pytest.mark.parametrize(
+    ("now", "targets", "assigned", "joins"),
+    [
+        (None, {"A": 5, "B": 9, "C": 3}, {"A": 1, "B": 4, "C": 3}, "B"),  # which lacks most
+        (None, {"A": 2, "B": 9, "C": 9}, {"B": 7, "C": 7}, "B"),  # of equal lacks the larger target
+        (None, {"D": 2, "C": 2}, {}, "C"),  # and then the lower id
+        ("A", {"A": 3, "B": 9}, {"A": 3, "B": 1}, "A"),  # is needed, though another lacks more
+        ("A", {"A": 3, "B": 2}, {"A": 5, "B": 2}, "A"),  # too many, but no other lacks one
+        ("Z", {"A": 3, "B": 2}, {"A": 1, "B": 1, "Z": 4}, "A"),  # its population has ended
+        ("Z", {"A": 3}, {"A": 7, "Z": 1}, "A"),
+    ],
+)
+def test_a_worker_joins_the_population_that_lacks_most_unless_its_own_needs_it(
+    now: str | None, targets: dict[str, int], assigned: dict[str, int], joins: str
+) -> None:
+    assert population_for(now, targets, assigned) == joins
 
 
 def test_a_change_by_one_worker_moves_nobody() -> None:
