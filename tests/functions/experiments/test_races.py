@@ -231,6 +231,7 @@ async def test_a_registration_is_told_from_another_body_even_where_its_answer_wa
     other = await curl(client, f"/api/experiment/{path}", idea() | named, **headers)
 
     assert again.json()["experiment_id"] == first.json()["experiment_id"] == "mar11-1"
+    assert again.json()["duplicate_of"] is None
     assert "another body" in problem(other, 422)["detail"]
     assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 1
 

@@ -18,17 +18,6 @@ async def best_of(tag: TagUnderTest) -> tuple[str, float]:
     return found["experiment_id"], found["val_bpb"]
 
 
-async def test_other_constants_are_other_code_and_another_seed_is_not(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0, **BEST, config_delta={"DEPTH": 8, "SEED": 1})
-
-    same = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 8, "SEED": 2})
-    others = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 8, "random_state": 2, "manualSeed": 3})
-    other = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 9, "SEED": 1})
-
-    assert (same["status"], others["status"], other["status"]) == ("discard", "discard", "keep")
-
-
 async def test_the_next_idea_is_built_on_the_constants_of_a_keep_too(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await tag.tried(1.0, **BEST)

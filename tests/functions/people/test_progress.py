@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -152,8 +151,3 @@ def test_a_baseline_is_no_keep_in_the_plot() -> None:
     svg = draw_progress(drawn, [], (0.8, 1.3), "t", "val_bpb", "svg").decode()
 
     assert svg.count("<!-- baseline -->") == 2, "its label and its name in the legend"
-
-
-def heights(path: str) -> list[float]:
-    """The vertical places of an SVG path's points, counted from the top."""
-    return [float(place) for place in re.findall(r"-?[\d.]+", path)[1::2]]

@@ -28,13 +28,16 @@ async def order(tag: TagUnderTest) -> list[str]:
     return [e.hypothesis for e in await waiting(tag.lab)]
 
 
-async def test_agents_take_turns_and_each_one_s_own_stay_in_order(tag: TagUnderTest) -> None:
+async def test_priority_goes_first_and_agents_take_turns_with_each_one_s_own_in_order(
+    tag: TagUnderTest,
+) -> None:
     for nth in range(3):
         await submit(tag, "ada", nth)
     await submit(tag, "bob", 0)
     await submit(tag, "bob", 1)
+    await submit(tag, "eve", 0, priority=1)
 
-    assert await order(tag) == ["ada0", "bob0", "ada1", "bob1", "ada2"]
+    assert await order(tag) == ["eve0", "ada0", "bob0", "ada1", "bob1", "ada2"]
 
 
 async def test_an_agent_that_comes_late_does_not_have_to_wait_for_rounds_that_are_over(

@@ -9,7 +9,6 @@ import pytest
 from functions.trust.rules.sequential import e_values
 from state.errors import Conflict
 from state.experiments import Experiments
-from state.records import Certificate
 from state.trust import Certificates
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu
@@ -212,17 +211,3 @@ async def test_it_waits_for_the_budget(tag: TagUnderTest) -> None:
     await followed(tag)
 
     assert (await tag.experiment("mar11-2.2"))["status"] == "queued"
-
-
-def test_a_record_survives_its_json() -> None:
-    one = Certificate(
-        experiment_id="a-1",
-        against="a-2",
-        direction="minimize",
-        min_gain=0,
-        alpha=0.01,
-        most_pairs=3,
-        gpu_class=None,
-    )
-
-    assert Certificate.model_validate_json(one.model_dump_json()) == one

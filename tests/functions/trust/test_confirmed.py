@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
 
 import pytest
 
@@ -122,13 +121,6 @@ async def test_near_misses_lie_within_one_sigma_of_a_difference_unless_a_policy_
         *map(len, (brief["near_misses"], night["near_misses"])),
     )
     assert counts == ((1,) * 4 if is_near else (0,) * 4)
-
-
-async def selected(tag: TagUnderTest, **wish: Any) -> dict[str, Any]:
-    """What the lab wants an experiment to be made from."""
-    answer = await tag.told("/api/trace/select", tag="mar11", **wish)
-    assert answer["status"] == "selected", answer
-    return answer
 
 
 async def test_every_view_tells_the_gain_of_the_same_seeds(tag: TagUnderTest) -> None:
@@ -396,7 +388,7 @@ async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that
     assert (await tag.lab.hash(tag.lab.keys.tag("mar11"))).get("largest_gain") == ""
 
 
-WALKS = [9, 15, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(16, 40))]
+WALKS = [9, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 40))]
 
 
 @pytest.mark.parametrize("seed", WALKS)
@@ -428,23 +420,6 @@ async def test_whatever_runs_measure_again_in_whatever_order_the_audit_agrees(
             answer = await tag.trained(first)
             worth[answer["experiment_id"]] = first + chance.choice([0.0, 0.0003, 0.2, 0.5, -0.2, -0.5])
         assert await tag.faults() == []
-
-
-async def test_a_baseline_that_its_repeats_contradict_is_worth_their_mean_and_what_lost_to_it_races(
-    tag: TagUnderTest,
-) -> None:
-    await tag.open()
-    await tag.trained(0.0001, commit_sha="abc1234")
-    await tag.trained(0.9)
-
-    await tag.measured("mar11-1.2", 0.95)
-    await tag.measured("mar11-1.3", 0.951)
-
-    best = await tag.best()
-    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", pytest.approx(0.9505))
-    await tag.measured("mar11-2.2", 0.901)
-    assert await tag.standing("mar11-2") == ("keep", "confirmed")
-    assert await tag.best_id() == "mar11-2"
 
 
 async def test_a_best_that_another_experiment_of_its_code_contradicts_gives_way_too(

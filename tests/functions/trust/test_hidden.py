@@ -65,23 +65,6 @@ async def tried(tag: TagUnderTest, value: float, hidden: float | None, **changes
     return await ran(tag, await tag.submit(**changes), value, hidden)
 
 
-async def test_a_better_run_that_is_worse_on_the_hidden_split_is_a_discard(tag: TagUnderTest) -> None:
-    await opened(tag, keep_rule="strict")
-    first = await tried(tag, 1.0, 0.5)
-
-    refused = await tried(tag, 0.9, 0.51)
-    equal = await tried(tag, 0.9, 0.5)
-    unmeasured = await tried(tag, 0.8, None)
-
-    assert (first["status"], equal["status"]) == ("keep", "keep")
-    for verdict in (refused, unmeasured):
-        assert (verdict["status"], verdict["improved"], verdict["near_miss"]) == ("discard", False, False)
-        assert (verdict["hidden_refused"], verdict["reason"]) == (True, WORSE)
-    assert await tag.best_id() == equal["experiment_id"]
-    shown = await tag.experiment(refused["experiment_id"])
-    assert (shown["status"], shown["hidden_refused"], shown["reason"]) == ("discard", True, WORSE)
-
-
 async def test_the_direction_is_the_metric_s(tag: TagUnderTest) -> None:
     await open_tag(
         tag.client,

@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import pytest
 
 from functions.experiments.rules.claiming import judge_report
-from functions.trust.rules.noise import Mean, p_better, pooled
 from state import reads
 from tests.functions.conftest import TagUnderTest
 from tests.labs import open_tag, registered
@@ -21,30 +20,6 @@ async def spread(tag: TagUnderTest, gpu_class: str | None = None) -> tuple[float
     lab = tag.lab
     (found,) = await lab.read(reads.noise(lab.keys, "mar11", gpu_class))
     return found.squares, found.df
-
-
-async def test_repeats_of_the_base_make_a_verdict_a_probability(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    values = (1.0, 1.002, 1.001)
-    for value in values:
-        await tag.tried(value, commit_sha=BASE)
-    noise = pooled([values])
-    assert noise is not None
-
-    better = await tag.tried(0.9995)
-    worse = await tag.tried(1.0004)
-
-    squares, df = await spread(tag)
-    assert math.sqrt(squares / df) == pytest.approx(noise.sigma, rel=1e-12)
-    assert df == noise.df == 2
-    # the best's runs are those of its code, its chance of being lucky included
-    of_three = Mean(math.fsum(values) / 3, 3)
-    assert better["p_better"] == pytest.approx(p_better(Mean(0.9995), of_three, noise, "minimize"), rel=1e-9)
-    assert worse["p_better"] == pytest.approx(
-        p_better(Mean(1.0004), Mean(0.9995), noise, "minimize"), rel=1e-9
-    )
-    assert 0.5 < better["p_better"] < 1
-    assert 0 < worse["p_better"] < 0.5
 
 
 async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(tag: TagUnderTest) -> None:

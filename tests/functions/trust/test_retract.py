@@ -122,19 +122,6 @@ async def test_without_any_other_result_the_tag_has_no_best(tag: TagUnderTest) -
     assert (again["status"], again["delta"]) == ("keep", 0.0)
 
 
-async def test_the_only_result_no_longer_says_how_the_tag_is_measured(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(0.0001, result={"gpu_class": "a mistake", "budget_seconds": 3.0})
-    await retracted(tag, "mar11-1")
-
-    verdicts = [
-        await tag.tried(value, result={"gpu_class": "H100", "budget_seconds": 300.0}) for value in (1.0, 0.9)
-    ]
-
-    assert [v["reason"] for v in verdicts] == [None, None]
-    assert await best_of(tag) == ("mar11-3", 0.9)
-
-
 # -- what lost to it
 
 

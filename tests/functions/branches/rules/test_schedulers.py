@@ -188,16 +188,6 @@ def test_chance_is_the_same_in_every_process_and_of_its_own_for_every_selection(
 
 
 @pytest.mark.parametrize("name", ["weighted", "uct"])
-@given(st.lists(st.lists(st.none() | st.floats(0.5, 2), max_size=5), min_size=1, max_size=5))
-def test_to_maximise_mirrors_to_minimise(name: str, runs: list[list[float | None]]) -> None:
-    def forest(direction: Direction, sign: int) -> ForestView:
-        scores = [[None if v is None else score(sign * v, direction) for v in each] for each in runs]
-        return ForestView("mar11", 1, [trace(number, each) for number, each in enumerate(scores)])
-
-    assert SCHEDULERS[name].rank(forest("maximize", -1)) == SCHEDULERS[name].rank(forest("minimize", 1))
-
-
-@pytest.mark.parametrize("name", ["weighted", "uct"])
 @pytest.mark.parametrize(("direction", "expected"), [("minimize", "t0"), ("maximize", "t1")])
 def test_the_better_of_two_traces_comes_first(name: str, direction: Direction, expected: str) -> None:
     forest = ForestView("mar11", 1, [trace(0, [score(0.96, direction)]), trace(1, [score(0.97, direction)])])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.swarm.rules.dimensions import value_of
 from functions.swarm.rules.rooms import Allowed, room_of
 from functions.swarm.rules.shapes import CANARY_SHARE, Shape, contradictions, drawn_config
 from state.records import Dimension, Value
@@ -53,18 +51,6 @@ def moved(config: Mapping[str, Value]) -> set[str]:
 
 
 @given(swarms(), SHAPES, st.integers(0, 2**32))
-def test_every_value_of_a_config_is_one_of_its_dimension_s(
-    dimensions: list[Dimension], shape: Shape, seed: int
-) -> None:
-    config = drawn_config(dimensions, shape, Random(seed))
-
-    assert list(config) == [d.name for d in dimensions]
-    for found in dimensions:
-        value = config[found.name]
-        assert json.dumps(value_of(found, value)) == json.dumps(value)
-
-
-@given(swarms(), SHAPES, st.integers(0, 2**32))
 def test_a_constraint_is_honoured_unless_it_is_told_as_a_contradiction(
     dimensions: list[Dimension], shape: Shape, seed: int
 ) -> None:
@@ -97,7 +83,7 @@ def test_a_float_log_is_drawn_by_factors() -> None:
 def test_a_canary_varies_in_its_share_of_the_configs_only() -> None:
     for share in (None, 0.5):
         canary = dimension("DROPOUT", "float", min=0, max=0.5, is_canary=True, canary_prob=share)
-        configs = drawn(Shape("investigate", center=CENTER), [LR, canary], n=2000)
+        configs = drawn(Shape("investigate", center=CENTER), [LR, canary], n=1000)
 
         varied = sum(config["DROPOUT"] != 0.25 for config in configs) / len(configs)
 

@@ -187,22 +187,6 @@ def test_maximising_mirrors_minimising(play: Play, effort: Effort) -> None:
     assert list(played(KeepingTag("confirmed", effort, "maximize"), mirrored)) == steps
 
 
-@given(PLAYS, EFFORTS)
-def test_a_demotion_takes_one_out_and_leaves_everybody_else_where_they_stood(
-    play: Play, effort: Effort
-) -> None:
-    class Watched(KeepingTag):
-        def take(self, step: Step) -> None:
-            before = self.standing()
-            super().take(step)
-            if isinstance(step, Demote):
-                assert self.standing() == [name for name in before if name != step.name]
-                assert self.tried[step.name].status == "discard"
-
-    for _ in played(Watched("confirmed", effort), play):
-        pass
-
-
 @given(st.lists(FIRSTS, min_size=1, max_size=12), EFFORTS)
 def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Effort) -> None:
     tag = KeepingTag("strict", effort)
