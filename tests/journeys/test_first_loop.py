@@ -31,10 +31,10 @@ print("saved the model to model.pt")
 PREPARE = "def evaluate(width):\n    return 1 - width / 1000\n"
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[RunningLab]:
     """`up --quiet` in a project of its own."""
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+    with running_lab(tmp_path) as found:
         shutil.rmtree(found.repo)
         found.repo.mkdir()
         git(found.repo, "init", "--quiet", "--initial-branch=main")
@@ -82,14 +82,14 @@ def test_the_readme_s_loop_keeps_a_better_idea_of_a_project_that_knows_nothing_o
 
 
 def test_the_loop_s_setup_shows_where_another_metric_and_budget_go(lab: RunningLab) -> None:
-    setup, _, submit, wait, _ = [line.replace("mar11", "apr11") for line in loop()]
+    setup, _, submit, wait, _ = loop()
     shown = '"name": "val_bpb", "direction": "minimize"', '"budgets.base_s": 300'
     assert all(words in setup for words in shown)
     accurate = TRAIN.replace("val_bpb:", "accuracy:")
     base = lab.commit({"train.py": accurate})
 
     setup = setup.replace(shown[0], '"name": "accuracy", "direction": "maximize"').replace("300", "60")
-    pasted(lab, setup.replace('"apr11"', f'"apr11", "base_commit": "{base}"'))
+    pasted(lab, setup.replace('"mar11"', f'"mar11", "base_commit": "{base}"'))
     commit = lab.commit({"train.py": accurate.replace("WIDTH = 48", "WIDTH = 24")})
     answer = pasted(lab, submit.replace("4c1a9f2", commit[:7]))
     outcome = pasted(lab, wait)

@@ -113,6 +113,20 @@ async def test_a_run_over_its_budget_is_no_near_miss_and_no_noise_and_nothing_ri
     assert best["experiment_id"] == "mar11-3"
 
 
+async def test_the_next_measured_run_is_compared_with_once_the_first_was_taken_back(
+    tag: TagUnderTest,
+) -> None:
+    await opened(tag)
+    await run(tag, 1.0, LONG)
+    assert not (await run(tag, 0.9, LONG))["over_budget"]
+
+    await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="it took too long")
+    short = await run(tag, 0.8, SHORT)
+    long = await run(tag, 0.7, LONG)
+
+    assert (short["over_budget"], long["over_budget"]) == (False, True)
+
+
 async def test_runs_of_another_budget_or_class_of_gpu_are_compared_with_their_own_first(
     tag: TagUnderTest,
 ) -> None:
