@@ -205,7 +205,8 @@ class Tools:
             trigger="mcp",
         )
         answer = await answered(exchange.process, declared, asked, call, self._turns)
-        shown = self._words.answer(in_short(from_json(answer.body), declared.response.FOR_AGENTS))
+        of_agents = getattr(declared.response, "FOR_AGENTS", ())  # an answer may be any model
+        shown = self._words.answer(in_short(from_json(answer.body), of_agents))
         if most_s is not None and time.monotonic() - began >= most_s and "next" in shown:
             shown["next"] = (
                 f"No call waits longer than {most_s:g} s: repeat it to go on waiting. {shown['next']}"

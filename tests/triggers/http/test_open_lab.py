@@ -14,7 +14,7 @@ from functions.kernel.contract import BadTable, Call, Function, Http, Request, R
 from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import check
-from state.private import read_key
+from state.local_keys import read_key
 from state.token_values import Issued
 from tests.conftest import http_client
 from tests.labs import (
@@ -30,7 +30,7 @@ from tests.labs import (
     told,
     tried,
 )
-from triggers.http.identity import COOKIE
+from triggers.http.identity import COOKIE, still_admitted
 from triggers.openapi import openapi
 
 UNKNOWN = "nj_aaaaaaaaaa_" + "A" * 43
@@ -70,6 +70,7 @@ async def reads(request: AskWho, call: Call) -> WhoAsked:
 OPEN: dict[str, Function[Any, Any]] = {one.name: one for one in (knocks, reads)}
 STRANGER = {"name": "anyone", "role": "viewer", "has_proof": False}
 LOCAL = {"name": "local", "role": "local", "has_proof": False}
+ANN = {"name": "ann", "role": "viewer", "has_proof": True}
 METHODS = pytest.mark.parametrize("method", ["GET", "POST"])
 
 
@@ -213,6 +214,18 @@ async def http_gpu(http: httpx.AsyncClient, gpu_id: str) -> dict[str, Any]:
     return await told(http, "/api/pool/register", **gpu(gpu_id))
 
 
+async def test_who_waits_is_let_on_while_the_token_holds_and_without_one_while_the_lab_is_open(
+    process: Process, wes: Issued
+) -> None:
+    _, proof = await process.tokens.recognise(wes.text)
+
+    assert await still_admitted(process.tokens, [None, proof]) == {None, proof}
+    await bearer(process, "olga", "operator")
+    assert await still_admitted(process.tokens, [None, proof]) == {proof}
+    await process.tokens.revoke(wes.token)
+    assert await still_admitted(process.tokens, [None, proof]) == set()
+
+
 # -- functions that are open to anyone
 
 
@@ -227,6 +240,43 @@ async def test_who_shows_no_token_is_local_while_the_lab_is_open_and_then_a_stra
         after = (await http.request(method, "/who")).json()
 
     assert (before, forwarded, after) == (LOCAL, STRANGER, STRANGER)
+
+
+@METHODS
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_a_wrong_token_is_refused_where_none_is_asked_for(
+    process: Process, wes: Issued, method: str, is_closed: bool
+) -> None:
+    await process.tokens.revoke(wes.token)
+    if is_closed:
+        await bearer(process, "olga", "operator")
+
+    async with knocking(process) as http:
+        for headers in (*WRONG, by(wes)):
+            answer = await http.request(method, "/who", headers={"x-nightjar-page": "1", **headers})
+            problem(answer, 401)
+
+
+async def test_who_shows_a_token_is_its_bearer_and_a_stranger_where_a_bearer_may_not_read(
+    process: Process, wes: Issued
+) -> None:
+    ann = await bearer(process, "ann", "viewer")
+
+    async with knocking(process) as http:
+        for method in ("GET", "POST"):
+            assert (await http.request(method, "/who", headers=ann)).json() == ANN
+        assert (await http.post("/who", headers=by(wes))).json()["name"] == "wes"
+        assert (await http.get("/who", headers=by(wes))).json() == STRANGER
+
+
+async def test_a_bearer_s_requests_are_counted_there_too(process: Process) -> None:
+    ann = await bearer(process, "ann", "viewer")
+
+    async with knocking(process, rate_per_s=0.001) as http:
+        answers = [await http.get("/who", headers=ann) for _ in "12"]
+
+    assert answers[0].status_code == 200
+    problem(answers[1], 429)
 
 
 async def test_without_public_reads_a_stranger_learns_the_counts_of_the_labs_own_swarm_alone(

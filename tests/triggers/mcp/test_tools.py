@@ -134,6 +134,20 @@ async def test_an_answer_is_the_function_s_with_tools_for_routes(http: httpx.Asy
     assert "the tool suggest" in shown["next"]
 
 
+async def test_an_agent_reports_what_came_of_a_run_of_its_own(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    first, second = await registered(http), await registered(http)
+    async with speaking(http) as client:
+        kept = {"what": "complete", "experiment_id": first, "val_bpb": 0.9}
+        answers = [await client.call_tool("report", kept) for _ in "12"]
+        broke = {"what": "crash", "experiment_id": second, "error": "CUDA out of memory", "kind": "oom"}
+        crashed = await client.call_tool("report", broke)
+
+    said = [answer.structured_content for answer in answers]
+    assert [(one["status"], one["replayed"]) for one in said] == [("keep", False), ("keep", True)]
+    assert crashed.structured_content["status"] == "crash"
+
+
 async def test_an_agent_reads_little_and_the_text_says_the_same_as_the_structure(
     http: httpx.AsyncClient,
 ) -> None:
@@ -344,3 +358,10 @@ def test_a_web_process_imports_the_sdk_with_the_first_request_of_mcp_and_nobody_
     program = "import sys, triggers.web, triggers.cli.__main__, workers.gpu; sys.exit('mcp' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-P", "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("name", "what"), CHOICES)
+def test_what_agents_use_of_an_answer_is_a_field_of_it(name: str, what: str) -> None:
+    declared = tools_of(table())[name].choices[what]
+    used = getattr(declared.response, "FOR_AGENTS", ())
+    assert set(used) <= declared.response.model_fields.keys()

@@ -149,7 +149,7 @@ async def scored(
     return await runner.run(job(commit, **known), watcher or Orders(), metric="val_bpb")
 
 
-@pytest.mark.parametrize("tier", ["bwrap"])
+@pytest.mark.parametrize("tier", ["landlock", "bwrap"])
 async def test_a_hostile_training_and_predictor_find_no_hidden_number_and_send_none(
     repo: Repository, tier: Tier
 ) -> None:
@@ -166,7 +166,7 @@ async def test_a_hostile_training_and_predictor_find_no_hidden_number_and_send_n
     assert MARK not in shown
 
 
-@pytest.mark.parametrize("doing", ["import time; time.sleep(0)", "1 / 0"])
+@pytest.mark.parametrize("doing", ["raise SystemExit(3)", "import time; time.sleep(0)", "1 / 0"])
 async def test_what_a_predictor_prints_of_hidden_questions_is_in_no_error(
     repo: Repository, doing: str
 ) -> None:
@@ -191,12 +191,20 @@ async def test_an_evaluator_that_sends_no_number_gives_no_result(repo: Repositor
     assert "measure_hidden" in result.error
 
 
-async def test_an_unconfined_slot_runs_no_such_tag(repo: Repository) -> None:
-    result = await scored(repo, "print('val_bpb: 0.3')", "limits")
+@pytest.mark.parametrize("tier", ["none", "limits"])
+async def test_an_unconfined_slot_runs_no_such_tag(repo: Repository, tier: Tier) -> None:
+    result = await scored(repo, "print('val_bpb: 0.3')", tier)
 
     assert isinstance(result, FailedTraining)
     assert result.kind == "infra"
     assert "--isolation landlock or bwrap" in result.error
+
+
+async def test_without_a_hidden_split_an_evaluator_measures_none(repo: Repository) -> None:
+    result = await scored(repo, script(repo), needs("landlock"), splits=[])
+
+    assert isinstance(result, TrainedRun), result
+    assert result.hidden == {}
 
 
 def test_lines_that_are_no_numbers_count_for_nothing() -> None:

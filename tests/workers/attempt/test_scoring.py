@@ -236,19 +236,25 @@ async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repo
     assert result.metric == TRUE_SCORE
 
 
-SHADOW = """
+SHADOWS = {
+    "through the environment, by results.json and by a folder where the evaluator will run": """
     os.environ["PYTHONPATH"] = os.environ["PYTHONSTARTUP"] = os.getcwd()
     open("results.json", "w").write('{"val_bpb": 0.3}')
     place = os.path.join(os.getcwd(), "..", "scoring", "files")
     os.makedirs(place)
     for name in ("prepare.py", "numpy.py", "sitecustomize.py"):
         open(os.path.join(place, name), "w").write("print('---\\\\nval_bpb: 0.3')")
-    """
-"""Through the environment, by results.json and by a folder where the evaluator will run."""
+    """,
+    "by a link in the place of that folder": """
+    os.makedirs("mine")
+    os.symlink(os.path.abspath("mine"), os.path.join(os.getcwd(), "..", "scoring"))
+    """,
+}
 
 
-async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Repository) -> None:
-    result = await scored(repo, script(training=SHADOW))
+@pytest.mark.parametrize("way", SHADOWS)
+async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Repository, way: str) -> None:
+    result = await scored(repo, script(training=SHADOWS[way]))
 
     assert isinstance(result, TrainedRun), result
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
@@ -317,16 +323,23 @@ UNUSABLE = {
         "nan",
         "1,024 of 1,024 numbers",
     ),
+    "answers in another shape": (
+        "predict = lambda question: np.zeros((len(question), 2), dtype=np.float32)",
+        "other",
+        "(64, 8, 2) were asked for",
+    ),
     "writes nonsense": (
         'os.write(int(os.environ["NIGHTJAR_PREDICT_FDS"].split(":")[1]), b"x" * 9999)',
         "other",
         "does not begin with a line",
     ),
+    "dies": ('sys.exit("out of ideas")', "other", "| out of ideas"),
     "dies while it answers": (
         "predict = lambda question: os.kill(os.getpid(), 9)",
         "other",
         "it has ended (by signal SIGKILL)",
     ),
+    "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
 }
 
 
@@ -411,20 +424,21 @@ async def test_training_and_scoring_share_one_time_limit(
     assert "while the evaluator scored it" in result.error
 
 
-async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Repository) -> None:
+@pytest.mark.parametrize("tier", ["none", "limits", "bwrap"])
+async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Repository, tier: Tier) -> None:
     answering = """
     import signal
     os.kill(os.getppid(), signal.SIGKILL)
     """
 
-    result = await scored(repo, script(answering=answering), tier="none")
+    result = await scored(repo, script(answering=answering), tier=needs(tier))
 
     assert isinstance(result, FailedTraining)
-    assert result.kind == "killed"
+    assert result.kind == ("killed" if tier == "none" or landlock() < 6 else "other")
 
 
 @pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
-@pytest.mark.parametrize("tier", ["bwrap"])
+@pytest.mark.parametrize("tier", ["limits", "bwrap"])
 async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
     repo: Repository, tier: Tier
 ) -> None:
@@ -456,7 +470,7 @@ async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
 
 
 @pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
-@pytest.mark.parametrize("tier", ["landlock"])
+@pytest.mark.parametrize("tier", ["landlock", "bwrap"])
 async def test_a_predictor_reads_no_more_than_a_training(
     repo: Repository, tmp_path: Path, tier: Tier
 ) -> None:
@@ -614,6 +628,8 @@ async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_
 
 EVALUATORS = {
     "prints no metric": ("print('all is well')", "no_metrics", "printed no line `val_bpb: NUMBER`"),
+    "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),
+    "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
     "fails after its line": ("print('val_bpb: 1.0'); raise SystemExit(3)", "other", "exited with 3"),
 }
 
@@ -713,7 +729,7 @@ async def test_the_evaluator_sees_no_path_of_the_experiment_s_code(repo: Reposit
     assert result.metric == 1.25
 
 
-@pytest.mark.parametrize("tier", ["bwrap"])
+@pytest.mark.parametrize("tier", ["limits", "bwrap"])
 async def test_an_evaluator_loads_no_kernel_that_the_training_compiled(
     repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tier: Tier
 ) -> None:
