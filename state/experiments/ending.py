@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, SerializeAsAny
-
 from state.booking import due, warn, write_books
 from state.change import NOW, Asked, Change, Decide, Word, clock, hgetall, hmget, size, zscore
 from state.decisions import BrokenLease, Ending, Growth
@@ -63,14 +61,6 @@ TOLD = (
 _told_of = attrgetter(*TOLD)
 
 T = TypeVar("T")
-
-
-class KeptAnswer(BaseModel):
-    """The answer to a report, found again by its `digest`."""
-
-    op: str
-    digest: str
-    answer: SerializeAsAny[BaseModel]
 
 
 class EndingStore(ExperimentReader):
@@ -619,10 +609,11 @@ def _spent(e: Experiment, ending: Ending, started: str | None, ended: float) -> 
     )
 
 
-def _kept_answer(ending: Ending) -> str | None:
+def _kept_answer(ending: Ending) -> dict[str, Any] | None:
+    """The answer as it is kept for a repetition of the report."""
     if ending.report is None or ending.answer is None:
         return None
-    return KeptAnswer(**ending.report, answer=ending.answer).model_dump_json(exclude_defaults=True)
+    return {**ending.report, "answer": ending.answer.model_dump(exclude_defaults=True)}
 
 
 def _event(e: Experiment, status: Status) -> str:
