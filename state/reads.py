@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from pydantic import BaseModel
 
@@ -19,7 +19,7 @@ from state.keys import Keys
 from state.moves import Arg, script_command
 from state.noise import class_id, noise_key
 from state.policy import Policy, read_policy
-from state.records import Best, Experiment, Gpu, GpuState, Record, Strategy, Tag
+from state.records import Best, Experiment, Gpu, GpuState, Mention, Record, Sketch, Strategy, Tag
 from state.refusals import no_experiment, unknown_tag
 
 T = TypeVar("T")
@@ -116,14 +116,25 @@ def rows(
     """The same as records of a kind, whose fields alone are read."""
 
     def meaning(found: Mapping[str, Sequence[str | None]]) -> list[R]:
-        return [_remembered(kind, tuple(row)) for row in found.values() if any(row)]
+        return [record_of(row) for row in found.values() if any(row)]
+
+    def record_of(row: Sequence[str | None]) -> R:
+        if kind in _ASKED_OFTEN and sum(len(text) for text in row if text) <= _SHORT:
+            return cast("R", _remembered(kind, tuple(row)))
+        return _record(kind, row)
 
     return members(lab, index, hashes, fields=fields_in(kind), **part).to(meaning)
 
 
-@lru_cache(2048)
+_ASKED_OFTEN = (Sketch, Mention)
+"""Kinds of records whose newest few every brief and every suggestion shows."""
+_SHORT = 2000
+"""Characters of a record that is remembered; an error may have 65,536."""
+
+
+@lru_cache(512)
 def _remembered(kind: type[R], row: tuple[str | None, ...]) -> R:
-    """The record with these texts. Agents ask for the same newest runs again and again."""
+    """The record with these texts, at most 512 of them."""
     return _record(kind, row)
 
 
