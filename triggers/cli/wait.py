@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool
     Exit codes: 0 keep (a retest: measured), 3 discard (also retracted), 4 crash (also timeout and invalid), 5 still
     running after --timeout, 8 stopped, 9 lost.
     """
-    *_, outcome = waited(http, experiment, timeout)
+    (outcome,) = deque(waited(http, experiment, timeout), maxlen=1)
     if as_json:
         print_json(outcome)
     else:

@@ -15,7 +15,7 @@ from state.client_settings import ClientSettings
 from state.errors import NotFound
 from state.records import OPEN, Direction
 from state.records.experiments import ExperimentRecord
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.runs import pages_of, path_of, tags_of
 from triggers.cli.wait import patiently
 
@@ -176,6 +176,7 @@ AT_ONCE = 4
 class TagReader:
     def __init__(self, settings: ClientSettings, tag: str) -> None:
         self._settings = settings
+        self._http = LabHttp(settings)
         self._tag = tag
 
     def facts(self) -> TagFacts:
@@ -211,5 +212,12 @@ class TagReader:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to one request; tried again while the lab is away or busy, for a while."""
-        # a client for each: after a restart the lab may have another port
-        return patiently(lambda: LabHttp(self._settings).ask(method, path, body))
+
+        def asked() -> Any:
+            try:
+                return self._http.ask(method, path, body)
+            except AWAY:
+                self._http = LabHttp(self._settings)  # after a restart it may have another port
+                raise
+
+        return patiently(asked)
