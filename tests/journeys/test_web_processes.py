@@ -8,6 +8,7 @@ import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -200,3 +201,13 @@ def test_a_killed_process_leaves_the_port_to_the_other_and_comes_back(lab: Runni
 
     lab.until(lambda: len(webs(lab)) == WEB, "it is back")
     lab.until(lambda: lab.get("lab/status")["counts"]["web"] == WEB, "both are announced")
+
+
+def test_what_a_token_has_spent_at_one_process_it_has_spent_at_the_other(tmp_path: Path) -> None:
+    with running_lab(tmp_path, FAST, NIGHTJAR_RATE_PER_S="0.001") as lab:
+        start(lab)
+        shown = {"authorization": f"Bearer {lab.post('token/issue', name='ann', role='agent')['token']}"}
+        with both(lab) as (one, other):
+            answers = [each.ask("GET", "/api/token/whoami", **shown)[0] for each in (one, other, one)]
+
+    assert answers == [200, 429, 429]

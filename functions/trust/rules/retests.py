@@ -160,7 +160,7 @@ def due_step(
 
     `chain` is the incumbent and every keep on top of it, oldest first. `rivals` are discards that beat the incumbent,
     best first. They are repeated only when no keep is on top of it: earlier costs more runs than it gains
-    (bench/keeps.py). `sigma` is that of runs on one seed, and `shift` the effect of the second seed (`seeds.py`).
+    (bench/keeps.py). `sigma` is that of runs on one seed, and `shift` the effect of the second seed (`learned`).
     """
     if chain[0].trust == "provisional":  # the keep under it was retracted
         return _confirmation(chain, effort)

@@ -1,4 +1,4 @@
-"""One lab for all journeys here: none of them stops it, and each has tags of its own."""
+"""One lab for all journeys here: none of them ends it, and each has tags of its own."""
 
 from __future__ import annotations
 

@@ -246,3 +246,13 @@ async def test_an_answer_to_a_client_that_left_is_dropped() -> None:
     writes.close()
 
     transport.write.assert_not_called()
+
+
+async def test_nobody_opens_a_websocket(http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    asks = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+
+    for host, status in ((HOST, 404), (b"Host: evil.example\r\n", 403)):
+        received = await said(http, b"GET /api/no HTTP/1.1\r\n" + host + asks + b"\r\n")
+        refusal(received, status)
+
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]

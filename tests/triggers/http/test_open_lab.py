@@ -14,7 +14,7 @@ from functions.kernel.contract import BadTable, Call, Function, Http, Request, R
 from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import check
-from state.local_keys import read_key
+from state.private import read_key
 from state.token_values import Issued
 from tests.conftest import http_client
 from tests.labs import (

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from http.cookies import Morsel, SimpleCookie
 from typing import Any
 
 import httpx
 import pytest
 
+from functions.kernel.contract import Http
+from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process, opened
+from functions.pool.gpus import heartbeat
 from state.private import key_file, made_key
 from state.records import Role
 from state.token_values import Issued, digest_of_secret
@@ -349,3 +353,21 @@ async def test_a_session_opens_the_event_stream_and_its_end_ends_that(
             told = [line async for line in stream.aiter_lines()]
 
     assert not any("event:" in line for line in told)
+
+
+async def test_a_get_that_writes_needs_the_page_s_secret_too(
+    http: httpx.AsyncClient, process: Process, root: Issued
+) -> None:
+    page = page_of(await sign_in(http, (await issued(process, "w1", "worker")).text))
+    fetched = replace(heartbeat, triggers=(Http("GET", "/next"),), needs={})
+
+    async with http_client(
+        replace(process, invoker=Invoker({"pool::next": fetched}, [])), by_key=False
+    ) as other:
+        other.cookies = http.cookies
+        visit = page | {"sec-fetch-mode": "navigate"}
+        answers = [await other.get("/next", headers=headers) for headers in ({}, visit, page)]
+
+    assert "page" in problem(answers[0], 403)["detail"]
+    assert "no link opens it" in problem(answers[1], 403)["detail"]
+    problem(answers[2], 422)
