@@ -119,7 +119,7 @@ def rows(
         return [record_of(row) for row in found.values() if any(row)]
 
     def record_of(row: Sequence[str | None]) -> R:
-        if kind in _ASKED_OFTEN and sum(len(text) for text in row if text) <= _SHORT:
+        if kind in _ASKED_OFTEN and sum(map(len, filter(None, row))) <= _SHORT:
             return cast("R", _remembered(kind, tuple(row)))
         return _record(kind, row)
 
