@@ -199,7 +199,7 @@ async def test_the_end_of_a_task_beside_the_children_ends_the_running(tmp_path: 
 
 
 async def test_a_child_gets_the_environment_and_the_log_it_was_given(tmp_path: Path) -> None:
-    code = "import os, sys, time; print('up', *os.environ, file=sys.stderr); time.sleep(60)"
+    code = "import os, sys, time; print(' '.join(['up', *os.environ]), file=sys.stderr); time.sleep(60)"
     web = ProcessSpec("web", (sys.executable, "-u", "-c", code), {"LC_CTYPE": "C.UTF-8"}, 10.0)
     async with running(tmp_path, web) as lab:
         assert lab.log("web").split() == ["up", "LC_CTYPE"]
