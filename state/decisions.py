@@ -1,6 +1,6 @@
 """What is decided about an experiment, from its entry to its end; values only, no IO.
 
-Each value has what its decision used: the change that commits it finds that unchanged, or decides again.
+Each value holds what its decision used. The change commits it if that is unchanged. If not, it decides again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Parent(Record):
 
 @dataclass(frozen=True)
 class EntryFacts:
-    """What is known of a tag, and of what an idea names, as it is about to enter."""
+    """Facts about a tag and an idea that asks to enter it."""
 
     now: float
     tag: Tag
@@ -51,7 +51,7 @@ class EntryFacts:
     selection_ends: float | None = None
     """When its lease ends; None: it is not open."""
     branch: Trace | None = None
-    """Where traces grow in parallel and nothing was selected: that of the first parent named, else of the best."""
+    """Branch of the first named parent, or of the best. None with a selection, or in a tag with a single trace."""
     slots: Sequence[GpuState] = ()
     """Every GPU; none where the idea is not to be trained."""
     best: Experiment | None = None
@@ -125,7 +125,7 @@ class Entered(Waiting):
 
 
 HeldLease = Literal["used", "returned"]
-"""What becomes of the lease that an experiment holds as it is queued."""
+"""Fate of the lease of an experiment that is queued."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@
     ├── Exhausted          nothing free right now; try again later             503
     └── Unavailable        a service we need does not answer                   503
 
-The last column is the status over HTTP. Every error may carry a `hint` (what to do next), extra `fields` for the
-answer, and, where later helps, `retry_after` in seconds.
+The last column is the status over HTTP. An error may carry a `hint`, which says what to do next, and extra
+`fields` for the answer. `retry_after` is the number of seconds after which a retry may help.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What several changes of experiments write: indexes, the best, noise, traces, and the status of a GPU."""
+"""Writes that several changes of experiments share: indexes, the best, noise, traces, the status of a GPU."""
 
 from __future__ import annotations
 

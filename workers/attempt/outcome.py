@@ -1,6 +1,6 @@
 """The result of a run that has ended: its metrics, why it failed, or the order that ended it.
 
-Where the error names a file that the run missed, its worker's owner is told how to let runs have it.
+An error may name a file that the run missed. The worker's owner is then told how to let runs have it.
 """
 
 from __future__ import annotations
