@@ -31,6 +31,7 @@ from pydantic_core import to_json
 from state.errors import NightjarError, Unavailable
 from state.keys import kind_of
 from state.moves import Arg, wire
+from state.records.base import dumps
 
 if TYPE_CHECKING:
     from state.client import Lab
@@ -151,19 +152,25 @@ class Read(Generic[T]):
         """The same, free to change until the commit: for texts, counters and policy values."""
         return Read(self.command, self.present, None, self.fields)
 
-    def maybe(self) -> Read[T]:
-        """The same, free to change until the commit unless `Change.hold` names its key."""
-        return Read(self.command, self.present, self.guards, self.fields, is_held=False)
+
+def hmget(key: str, *names: str, is_held: bool = True) -> Read[dict[str, str | None]]:
+    """Some fields of a hash, each as it is stored; None: it is not there.
+
+    If it is not held, it may change until the commit unless `Change.hold` names its key.
+    """
+    return Read(("HMGET", key, *names), None, _whole, names, is_held)
 
 
-def hmget(key: str, *names: str) -> Read[dict[str, str | None]]:
-    """Some fields of a hash, each as it is stored; None: it is not there."""
-    return Read(("HMGET", key, *names), None, _whole, names)
+@overload
+def hgetall(key: str, *guarded: str) -> Read[dict[str, str]]: ...
+@overload
+def hgetall(key: str, *guarded: str, to: Callable[[dict[str, str]], T]) -> Read[T]: ...
+def hgetall(key: str, *guarded: str, to: Callable[[dict[str, str]], Any] | None = None) -> Read[Any]:
+    """A whole hash; empty where there is none. With `guarded` names, only these fields have to stay the same.
 
-
-def hgetall(key: str, *guarded: str) -> Read[dict[str, str]]:
-    """A whole hash; empty where there is none. With `guarded` names, only these fields have to stay the same."""
-    return Read(("HGETALL", key), None, _whole, guarded or None)
+    `to`: what it means.
+    """
+    return Read(("HGETALL", key), to, _whole, guarded or None)
 
 
 def _whole(reply: dict[str, str]) -> list[list[Any]]:
@@ -186,10 +193,10 @@ def zscore(key: str, member: str) -> Read[float | None]:
     )
 
 
-def size(key: str) -> Read[int]:
-    """Number of fields, members or entries; of a string its bytes."""
+def size(key: str, *, is_held: bool = True) -> Read[int]:
+    """Number of fields, members or entries; of a string its bytes. `is_held`: as in `hmget`."""
     command = _SIZES[kind_of(key)]
-    return Read((command, key), int, lambda reply: [[command, [], int(reply)]])
+    return Read((command, key), int, lambda reply: [[command, [], int(reply)]], is_held=is_held)
 
 
 def exists(key: str) -> Read[bool]:
@@ -233,6 +240,10 @@ def _or_false(value: str | None) -> str | Literal[False]:
 class Reader(ABC):
     """Reads several values in one round trip, in the order in which they are named."""
 
+    @abstractmethod
+    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> Awaitable[list[Any]]:
+        """Several plain reads in one round trip, those of `Lab.reading` too. Raises Unavailable: as `Lab.command`."""
+
     @overload
     async def read(self, asked: Mapping[str, Asked | None], /) -> dict[str, Any]: ...
     @overload
@@ -253,20 +264,26 @@ class Reader(ABC):
         Raises:
             Unavailable: as `Lab.command`. What the meaning of a read raises, such as NotFound.
         """
-        if asked and not isinstance(named := asked[0], Read):
-            wanted = cast("list[Asked]", [*filter(None, named.values())])
-            found = iter(await self._found(wanted) if wanted else ())
-            return {name: each and next(found) for name, each in named.items()}
-        return tuple(await self._found(cast("Sequence[Asked]", asked))) if asked else ()
+        named = asked[0] if asked and not isinstance(asked[0], Read) else None
+        names = [] if named is None else [*filter(named.get, named)]
+        wanted = cast("Sequence[Asked]", asked if named is None else [*map(named.get, names)])
+        found: list[Any] = []
+        if wanted:
+            commands = [one.command if isinstance(one, Read) else one for one in wanted]
+            found = self._meanings(wanted, await self.pipeline(commands))
+        if named is None:
+            return tuple(found)
+        return dict.fromkeys(named) | dict(zip(names, found, strict=True))
 
     async def one(self, asked: Read[A]) -> A:
         """One read."""
         (found,) = await self.read(asked)
         return found
 
-    @abstractmethod
-    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
+    def _meanings(self, asked: Sequence[Asked], replies: list[Any]) -> list[Any]:
         """The meanings of the replies, in the order of the reads."""
+        pairs = zip(asked, replies, strict=True)
+        return [one.presented(reply) if isinstance(one, Read) else reply for one, reply in pairs]
 
 
 class Change(Reader):
@@ -301,7 +318,7 @@ class Change(Reader):
         self._numbers: list[Number] = []
         self._counts: list[Count] = []
 
-    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
+    def _meanings(self, asked: Sequence[Asked], replies: list[Any]) -> list[Any]:
         """What the replies mean; each makes its guards.
 
         Raises:
@@ -309,7 +326,6 @@ class Change(Reader):
         """
         if self._writes or self._events or self._numbers:
             raise RuntimeError("a change reads before it writes")
-        replies = await self.lab.pipeline([one.command if isinstance(one, Read) else one for one in asked])
         for place, one in enumerate(asked):  # no call for each: a request has twenty
             if not isinstance(one, Read):
                 continue
@@ -336,8 +352,11 @@ class Change(Reader):
                 self._maybe.setdefault(key, []).extend(guards)
         return replies
 
+    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> Awaitable[list[Any]]:
+        return self.lab.pipeline(commands)
+
     def hold(self, key: str) -> None:
-        """Guard what was read of this key by `maybe`."""
+        """Guard what was read of this key without being held."""
         if guards := self._maybe.pop(key, []):
             self._guarded += 1
             at = self._at(key)
@@ -494,12 +513,8 @@ class Change(Reader):
             return True
         if len(self._writes) > MOST_COMMANDS:
             raise ValueError(f"a change has at most {MOST_COMMANDS} commands: make it in pages")
-        rooms = [
-            [self._at(key), fields, most - sum(self._added.get((key, field), 0) for field in fields)]
-            for key, fields, most in self._rooms
-        ]
         plan = {
-            "rooms": rooms,
+            "rooms": [self._left(*room) for room in self._rooms] if self._rooms else (),
             "numbers": self._handed_out,
             "writes": self._writes,
             "events": self._events,
@@ -590,6 +605,10 @@ class Change(Reader):
         for start in range(first, len(found), most):
             self._writes.append([command, place, [*options, *found[start : start + most]]])
 
+    def _left(self, key: str, fields: tuple[str, ...], most: int) -> list[Any]:
+        """Room for what others add."""
+        return [self._at(key), fields, most - sum(self._added.get((key, field), 0) for field in fields)]
+
     def _known(self, key: Key, kind: str | None) -> None:
         """Refuse a key that no lab has, or that is of another type: a script is not rolled back."""
         found = kind_of(
@@ -624,22 +643,19 @@ class Change(Reader):
                     words[place] = [-len(self._blobs)]
 
 
-_told = json.JSONEncoder(allow_nan=False).encode
-
-
 def _json(data: Mapping[str, Any]) -> str | Joined:
     """An object as JSON, with its placeholders in front: numbers, and texts that have some."""
     later = {name: value for name, value in data.items() if isinstance(value, Placeholder)}
     if not later:
-        return _told(data)
-    known = _told({name: data[name] for name in data if name not in later})
+        return dumps(data)
+    known = dumps({name: data[name] for name in data if name not in later})
     parts: list[str | Placeholder] = []
     for name, value in later.items():
         mark = '"' if isinstance(value, Joined) else ""
         own = value.parts if isinstance(value, Joined) else (value,)
         texts = (json.dumps(part)[1:-1] if isinstance(part, str) else part for part in own)
-        parts += [f"{', ' if parts else '{'}{json.dumps(name)}: {mark}", *texts, mark]
-    return Joined(*parts, "}" if known == "{}" else f", {known[1:]}")
+        parts += [f"{',' if parts else '{'}{json.dumps(name)}:{mark}", *texts, mark]
+    return Joined(*parts, "}" if known == "{}" else f",{known[1:]}")
 
 
 async def tried(lab: Lab, decide: Decide[T]) -> tuple[T] | None:

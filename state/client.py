@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from state import quota
-from state.change import Asked, Change, Decide, Read, Reader, changed, clock, exists, get, tried
+from state.change import Change, Decide, Reader, changed, clock, exists, get, tried
 from state.errors import Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, load, script_command
@@ -137,13 +137,6 @@ class Lab(Reader):
                 yield key
             if int(cursor) == 0:
                 return
-
-    async def _found(self, asked: Sequence[Asked]) -> list[Any]:
-        replies = await self.pipeline([one.command if isinstance(one, Read) else one for one in asked])
-        return [
-            one.presented(reply) if isinstance(one, Read) else reply
-            for one, reply in zip(asked, replies, strict=True)
-        ]
 
     async def hash(self, key: str) -> dict[str, str]:
         """All fields of a hash; empty where there is none."""

@@ -140,8 +140,7 @@ RETEST_PRIORITY = 7
 """A retest goes before new ideas: they are built on what it decides."""
 
 
-@dataclass(frozen=True)
-class GpuCrashes:
+class GpuCrashes(NamedTuple):
     """A GPU's crashes in a row after a run that a worker trained on it."""
 
     in_a_row: int
@@ -151,8 +150,7 @@ class GpuCrashes:
     """Seconds that the GPU is out for then."""
 
 
-@dataclass(frozen=True)
-class Repeat:
+class Repeat(NamedTuple):
     """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
 
     code: str

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from state.records import COUNTERS, JUDGED, OPEN, RETESTED, Counters, Direction, Experiment, Status, score
 
@@ -26,7 +27,7 @@ Field = tuple[str, str]
 class Derived:
     """Counts of hashes and scores of sorted sets, or a change of them."""
 
-    counts: defaultdict[Field, int] = field(default_factory=lambda: defaultdict(int))
+    counts: defaultdict[Field, int] = field(default_factory=partial(defaultdict, int))
     scores: dict[Field, float | None] = field(default_factory=dict)
     """None: the member leaves."""
 
@@ -45,8 +46,7 @@ def rebuild(records: Iterable[Experiment], direction: Direction) -> Derived:
 
 def step(state: Derived, record: Experiment, direction: Direction, before: Experiment | None = None) -> None:
     """Take a record in; `before` is the same record as it was taken in last."""
-    was = _share(before, direction) if before is not None else Derived()
-    now = _share(record, direction)
+    now, was = _share(record, direction), _share(before, direction) if before is not None else Derived()
     for name, n in now.counts.items():
         state.counts[name] += n
     for name, n in was.counts.items():
@@ -116,9 +116,8 @@ def _place(e: Experiment, direction: Direction, scores: dict[Field, float | None
 
 def judged_score(e: Experiment, direction: Direction) -> float | None:
     """The value that a keep or discard was judged by, with lower = better; None: no value counts."""
-    if e.status not in ("keep", "discard") or e.judged is None:
-        return None
-    return score(e.judged, direction)
+    value = e.judged if e.status in ("keep", "discard") else None
+    return None if value is None else score(value, direction)
 
 
 def leads(e: Experiment) -> bool:

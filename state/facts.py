@@ -42,8 +42,7 @@ class Noise:
     """Degrees of freedom behind it, at least 1."""
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """What all repeats of one tag and GPU class say together, or a change of it."""
 
     df: int = 0

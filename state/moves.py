@@ -59,7 +59,7 @@ class Move:
         implied = _implied(self.name, lab, tag if isinstance(tag, str) else None)
         names, flat_keys = self._flat("key", self.keys, self.needed_keys, {**implied, **keys})
         values, flat_args = self._flat("value", self.args, self.needed_args, args)
-        argv = [value if type(value) is str else wire(value) for value in flat_args]
+        argv = [value if type(value) is str or type(value) is bytes else wire(value) for value in flat_args]
         return cast("list[str]", flat_keys), [f"{names}|{values}", *argv]
 
     def _flat(

@@ -52,7 +52,7 @@ def class_id(gpu_class: str | None) -> str:
 
 def noise_key(keys: Keys, tag: str, gpu_class: str | None) -> str:
     """Key of the noise of a tag and GPU class."""
-    return keys("noise", tag, class_id(gpu_class))
+    return f"{{{keys.lab}}}:noise:{tag}:{class_id(gpu_class)}"
 
 
 def runs_at(noise: str, code: str) -> str:

@@ -41,7 +41,7 @@ BUCKETS = (EARLY, *FIFTHS)
 class PolicyGroup(BaseModel):
     """A group of policy values: unknown names, NaN and infinity are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     @classmethod
     def group(cls, name: str) -> type[PolicyGroup] | None:

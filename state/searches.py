@@ -59,7 +59,7 @@ class Searches(Store):
                     "now": clock(),
                     "tag": reads.tag(keys, tag),
                     "policy": reads.policy(keys, tag),
-                    "strategy": hgetall(keys("strategy", tag)).to(Strategy.parse),
+                    "strategy": hgetall(keys("strategy", tag), to=Strategy.parse),
                     "best": reads.best(keys, tag),
                     "categories": reads.categories(keys, tag),
                     "crashes_in_a_row": reads.crashes_in_a_row(keys, tag),

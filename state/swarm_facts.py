@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import Field
+
 from state.policy import Policy
 from state.records import (
     Best,
@@ -59,7 +61,7 @@ class Observed(Record):
 
     experiment_id: str
     status: Status
-    config_delta: dict[str, Any] = {}
+    config_delta: dict[str, Any] = Field(default_factory=dict)
     delta_bpb: float | None = None
     fingerprint: str | None = None
     population_id: str | None = None
@@ -117,7 +119,7 @@ class KeptRun(Measured):
     experiment_id: str
     number: int
     finished_at: float | None = None
-    config_delta: dict[str, Any] = {}
+    config_delta: dict[str, Any] = Field(default_factory=dict)
 
 
 class TriedRun(Measured):
@@ -126,7 +128,7 @@ class TriedRun(Measured):
     experiment_id: str
     number: int
     status: Status
-    config_delta: dict[str, Any] = {}
+    config_delta: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class Swarms(Store):
 
         def run_of(worker: SwarmWorker) -> Read[Experiment | None]:
             deciding = ("status", "handed_out", "stopping")
-            return hgetall(keys.experiment(worker.run_id or "none"), *deciding).to(Experiment.found)
+            return hgetall(keys.experiment(worker.run_id or "none"), *deciding, to=Experiment.found)
 
         registered = keys.status(tag, "registered", "")[0]
         found = await self._of_tag(
@@ -165,7 +165,7 @@ class Swarms(Store):
                 # whether the swarm hands out configs, and by what policy: guarded
                 "gate": hmget(keys.tag(tag), "paused_at"),
                 "version": hmget(keys("policy", tag), "version"),
-                "worker": hgetall(keys("swarm_workers", name), "run_id").to(SwarmWorker.found),
+                "worker": hgetall(keys("swarm_workers", name), "run_id", to=SwarmWorker.found),
                 "run": run_of(worker) if worker.run_id else None,
                 "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
                 "retests": reads.records(self._lab, Experiment, registered, limit=LOOKED_AT),

@@ -252,7 +252,7 @@ class Strategies(Store):
                 {
                     "now": clock(),
                     "tag": reads.tag(keys, tag),
-                    "strategy": hgetall(keys("strategy", tag)).to(Strategy.parse),
+                    "strategy": hgetall(keys("strategy", tag), to=Strategy.parse),
                     "policy": reads.policy(keys, tag),
                     "best": reads.best(keys, tag),
                     "noise": reads.main_noise(self._lab, tag),

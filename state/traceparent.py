@@ -33,7 +33,8 @@ def accepted(*headers: str) -> str | None:
 
 def begun() -> str:
     """A new trace. Its sampled flag is 0, the standard's default: nobody has recorded anything of it."""
-    return f"00-{random_hex(16)}-{random_hex(8)}-00"
+    digits = random_hex(24)
+    return f"00-{digits[:32]}-{digits[32:]}-00"
 
 
 def random_hex(size: int) -> str:

@@ -17,7 +17,7 @@ from functions.kernel.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Fun
 from functions.kernel.process.logs import bound
 from functions.kernel.process.meters import CallCount, Meters
 from functions.kernel.process.tracing import Tracing
-from functions.kernel.rules.access import Caller, check_tags
+from functions.kernel.rules.access import Caller, allows, check_tags
 from functions.kernel.table import OWN
 from functions.kernel.validation import validated
 from state.errors import Forbidden, NightjarError, NotFound, TooManyRequests
@@ -92,7 +92,7 @@ class Invoker:
                 check_role(declared, call.caller)
                 asked = validated(declared, request)
                 fields = vars(asked)
-                if not declared.reads:
+                if call.caller.tags is not None and not declared.reads:
                     check_tags(call.caller, fields)
                 ids = {field: value for field in IDS if (value := fields.get(field)) is not None}
                 facts |= ids
@@ -101,7 +101,8 @@ class Invoker:
                     is_ours = span.traceparent == call.traceparent
                     here = call if is_ours else replace(call, traceparent=span.traceparent)
                     arguments = {**arguments, takes_call: here}
-                with self._under_way(declared, asked, call):
+                is_limited = call.trigger in FROM_OUTSIDE and (declared.costly or declared.held_for)
+                with self._under_way(declared, asked, call.caller) if is_limited else UNCOUNTED:
                     answer: BaseModel | None = await declared.handler(asked, **arguments)
                 is_wrong = name in OWN and not isinstance(answer, declared.response)
                 if is_wrong and not (answer is None and declared.may_be_empty):
@@ -125,12 +126,9 @@ class Invoker:
                 log.debug("%s by %s: %s in %.3f s", name, call.trigger, outcome, seconds)
 
     def _under_way(
-        self, declared: Function[Any, Any], asked: BaseModel, call: Call
+        self, declared: Function[Any, Any], asked: BaseModel, caller: Caller
     ) -> AbstractContextManager[None]:
         """Around a call: counts it if its caller may have only so many like it at once."""
-        caller = call.caller
-        if call.trigger not in FROM_OUTSIDE:
-            return UNCOUNTED
         if declared.costly:
             refusal = TooManyRequests(
                 f"{COSTLY_EACH} calls of {caller.name!r} as costly as {declared.name} are under way",
@@ -172,7 +170,7 @@ def _one_more(under_way: Counter[str], caller: str, most: int, refusal: TooManyR
 
 def check_role(declared: Function[Any, Any], caller: Caller) -> None:
     """Refuse a caller of a role that may not call it. Raises Forbidden: it may not."""
-    if not declared.allows(caller.role):
+    if not allows(declared.roles, caller.role):
         raise Forbidden(
             f"{declared.name} needs the role {' or '.join(declared.roles)}, {caller.described}",
             hint=caller.remedy,

@@ -73,7 +73,6 @@ class EndingStore(ExperimentReader):
         """Facts to judge a report on an experiment or attempt. Raises NotFound: no such experiment."""
         keys, (first, tag) = self._keys, named_by(experiment_id)
         of_tag = keys.of(tag)
-        repeated = hgetall(keys.experiment(first), "status").to(Experiment.found)
 
         def stored_run(stored: Mapping[str, str]) -> tuple[Experiment, str | None]:
             return experiment_in(stored, experiment_id), stored.get("answer")
@@ -81,13 +80,15 @@ class EndingStore(ExperimentReader):
         found = await change.read(
             {
                 "now": clock(),
-                "experiment": hgetall(keys.experiment(experiment_id), *OF_RUN).to(stored_run),
+                "experiment": hgetall(keys.experiment(experiment_id), *OF_RUN, to=stored_run),
                 "attempts": hgetall(keys.attempts(experiment_id)) if attempt is not None else None,
-                "first": repeated if first != experiment_id else None,
-                "tag": hgetall(of_tag.tag, *OF_TAG).to(Tag.parse),
+                "first": None
+                if first == experiment_id
+                else hgetall(keys.experiment(first), "status", to=Experiment.found),
+                "tag": hgetall(of_tag.tag, *OF_TAG, to=Tag.parse),
                 "policy": hgetall(of_tag.policy, "version"),
-                "crashes": hmget(of_tag.crashes, "consecutive").maybe(),
-                "best": hgetall(of_tag.best, "version").to(Best.found),
+                "crashes": hmget(of_tag.crashes, "consecutive", is_held=False),
+                "best": hgetall(of_tag.best, "version", to=Best.found),
             }
         )
         (e, answer), policy, crashes = found["experiment"], found["policy"], found.pop("crashes")
@@ -123,19 +124,19 @@ class EndingStore(ExperimentReader):
         base_id = choice.base_experiment_id if choice else None
         names = [choice.trace_id, *choice.sources] if choice else []
         own = noise_entry(code, e.worker_id)
-        counts = self._counts_of_ends(e, value)
+        counts = self._counts_of_ends(e, e.rank_class, value) if e.rank_class and value is not None else {}
         classes, is_timed = e.time_classes, e.attempt > 0 or e.worker_id is not None
         found = await change.read(
             {
                 "runs": hmget(noise, code, own),
-                "noise": hmget(noise, "squares", "df", best_code or code).maybe(),
+                "noise": hmget(noise, "squares", "df", best_code or code, is_held=False),
                 "gpu": hgetall(keys.gpu(run.gpu_id), *FLAGS, *OF_CRASHES) if run.gpu_id else None,
-                "best": hgetall(keys.best(e.tag, other_key), "version").to(Best.found) if other_key else None,
+                "best": hgetall(keys.best(e.tag, other_key), "version", to=Best.found) if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
                 "kept": hmget(keys.experiment(base_id), "status") if base_id else None,
                 "forest": hmget(keys.of(e.tag).forest, "epoch") if choice else None,
                 "reference": hmget(keys.of(e.tag).reference_times, *classes) if is_timed else None,
-                **{name: hgetall(keys.trace(name), "version", "status").to(Trace.found) for name in names},
+                **{name: hgetall(keys.trace(name), "version", "status", to=Trace.found) for name in names},
                 **counts,
                 **self._around(e),
             }
@@ -179,18 +180,16 @@ class EndingStore(ExperimentReader):
     async def _with_retests(self, change: Change, names: Sequence[str]) -> tuple[tuple[Experiment, ...], ...]:
         """Runs with a value of each of these experiments, itself first; two round trips."""
         key = self._keys.experiment
-        found = await change.read(*(hgetall(key(n), "status", "retests").to(Experiment.found) for n in names))
+        found = await change.read(*(hgetall(key(n), "status", "retests", to=Experiment.found) for n in names))
         firsts = [e for e in found if e is not None]
         again = [retest_id(e, nth) for e in firsts for nth in range(e.retests)]
-        runs = await change.read(*(hgetall(key(name), "status").to(Experiment.found) for name in again))
+        runs = await change.read(*(hgetall(key(name), "status", to=Experiment.found) for name in again))
         retests = [run for run in runs if run and run.is_evidence]
         return tuple((e, *(run for run in retests if run.retest_of == e.experiment_id)) for e in firsts)
 
-    def _counts_of_ends(self, e: Experiment, value: float | None) -> dict[str, Asked]:
-        """Commands that rank a run's value among the final values of others. Empty if it was not ranked."""
-        if value is None or e.rank_class is None:
-            return {}
-        commands = counting(ends_at(self._keys, e.tag, e.rank_class), e.experiment_id, value)
+    def _counts_of_ends(self, e: Experiment, rank_class: str, value: float) -> dict[str, Asked]:
+        """Commands that rank a run's value among the final values of others."""
+        commands = counting(ends_at(self._keys, e.tag, rank_class), e.experiment_id, value)
         return {f"ends {n}": command for n, command in enumerate(commands)}
 
     def _around(self, e: Experiment) -> dict[str, Asked | None]:
@@ -200,7 +199,7 @@ class EndingStore(ExperimentReader):
         if e.selection_id is not None:
             found["selection"] = hmget(keys.selection(e.selection_id), "status", "experiment_id")
             found["its trace"] = hmget(keys.trace(e.trace_id or ""), "status")
-            found["in_flight"] = hmget(keys.trace(e.trace_id or ""), "in_flight").maybe()
+            found["in_flight"] = hmget(keys.trace(e.trace_id or ""), "in_flight", is_held=False)
         if e.worker_id is not None and e.population_id is not None:
             found["worker"] = hmget(keys("swarm_workers", e.worker_id), "run_id")
             found["handed_out"] = zscore(keys("handed_out"), e.experiment_id)
@@ -355,8 +354,8 @@ class EndingStore(ExperimentReader):
         if e.attempt > 0:
             change.zrem(keys("starting"), name)
         change.zrem(keys("open"), name)
-        held = [field for field in ("reserved_gpu_seconds", "queue_round") if getattr(e, field) is not None]
-        change.hdel(keys.experiment(name), *held)
+        if e.reserved_gpu_seconds is not None or e.queue_round is not None:
+            change.hdel(keys.experiment(name), "reserved_gpu_seconds", "queue_round")
         if e.queue_round is None or rounds is None:
             return
         own, served = int(rounds[agent] or -1), int(rounds["round"] or 0)

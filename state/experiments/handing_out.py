@@ -54,7 +54,7 @@ class HandingOut(Registering, EndingStore, Ranking):
                 "limits": limits,
                 "tried": hmget(keys("tried", tag), *names_of(idea)),
                 "place": zscore(proposals, out.proposal) if out.proposal else None,
-                "left": size(proposals).maybe(),
+                "left": size(proposals, is_held=False),
                 "taken": taken,
                 "counts": hmget(configs, trials, in_flight).loose(),
             }

@@ -39,11 +39,12 @@ def relist(change: Change, keys: Keys, e: Experiment, before: Status, after: Sta
 
 def apply(change: Change, keys: Keys, shift: Derived) -> None:
     """Change counters and indexes by this much."""
+    lab = keys("")
     for (key, name), by in shift.counts.items():
         if by:
-            change.hincrby(keys(key), name, by)
+            change.hincrby(lab + key, name, by)
     for (key, name), score in shift.scores.items():
-        change.zrem(keys(key), name) if score is None else change.zadd(keys(key), {name: score})
+        change.zrem(lab + key, name) if score is None else change.zadd(lab + key, {name: score})
 
 
 def versions_of(keys: Keys, growths: Iterable[Growth]) -> list[Read[dict[str, str | None]]]:

@@ -13,19 +13,22 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 M = TypeVar("M", bound=BaseModel)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC; a datetime without a zone is written faster
-_JSON = json.JSONEncoder(
-    allow_nan=False, separators=(",", ":"), default=lambda model: model.model_dump(exclude_none=True)
-)
 
 
-class Record(BaseModel):
+class Finite(BaseModel):
+    """A frozen value whose numbers are finite. `dumps` sees and refuses others, which came in by `model_copy`."""
+
+    model_config = ConfigDict(
+        frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants", defer_build=True
+    )
+
+
+class Record(Finite):
     """A frozen value in one Redis hash. A field that is None is not stored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def parse(cls, fields: Mapping[str, str | None]) -> Self:
@@ -34,7 +37,7 @@ class Record(BaseModel):
     @classmethod
     def found(cls, fields: Mapping[str, str | None] | None) -> Self | None:
         """The same; None for an empty hash."""
-        return cls.parse(fields) if fields else None
+        return cls.model_validate(cls.values(fields)) if fields else None
 
     @classmethod
     def values(cls, fields: Mapping[str, str | None]) -> dict[str, Any]:
@@ -66,8 +69,16 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
         elif kind is bool:
             flat[name] = "true" if value else "false"
         else:
-            flat[name] = str(value) if isinstance(value, str) else _JSON.encode(value)
+            flat[name] = str(value) if isinstance(value, str) else dumps(value)
     return flat
+
+
+def dumps(value: Any) -> str:
+    """A value as JSON, without fields of models that are None. Raises ValueError: NaN or infinity."""
+    text = to_json(value, exclude_none=True, inf_nan_mode="constants").decode()
+    if "NaN" in text or "Infinity" in text:  # a number, or a word of a text
+        json.dumps(from_json(text), allow_nan=False)
+    return text
 
 
 def words(fields: Mapping[str, str]) -> list[str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from state.policy import KeepRuleName, TickSource
-from state.records.base import Record
+from state.records.base import Finite, Record
 from state.records.traces import SelectionRecord
 
 Status = Literal[
@@ -66,10 +66,8 @@ Score = Literal["reported", "trusted"]
 code."""
 
 
-class TimeSpent(BaseModel):
+class TimeSpent(Finite):
     """Training time of a run, without its scoring."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     wall_seconds: float
     cpu_seconds: float | None = None
@@ -85,10 +83,8 @@ class ReferenceTime(TimeSpent):
     """Whether it is the time of the tag's baseline."""
 
 
-class Pace(BaseModel):
+class Pace(Finite):
     """Speeds of a run, each for one second of training; None: not measured."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     experiment_id: str
     """The experiment, for a retest the one that it repeats."""
@@ -268,7 +264,7 @@ class RunRow(ComparedRun):
     gpu_id: str | None = None
     gpu_type: str | None = None
     trace_id: str | None = None
-    parent_ids: list[str] = []
+    parent_ids: list[str] = Field(default_factory=list)
     near_miss: bool | None = None
     error_kind: str | None = None
     training_seconds: float | None = None
@@ -321,7 +317,7 @@ class Idea(Record):
     """SHA-256 of the patch against the tag's base commit."""
     owner: str | None = None
     """Owner of the token that registered it; None: a lab without tokens."""
-    parent_ids: list[str] = []
+    parent_ids: list[str] = Field(default_factory=list)
     agent: str | None = None
     seed: int | None = None
     config_delta: dict[str, Any] | None = None
@@ -449,7 +445,7 @@ class ExperimentRecord(RunVerdict, Idea, Sketch):
     num_steps: float | None = None
     num_params_m: float | None = None
     depth: float | None = None
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float] = Field(default_factory=dict)
     gpu_class: str | None = None
     evaluator_hash: str | None = None
     budget_seconds: float | None = None
@@ -520,10 +516,8 @@ class End:
     """Whether it was made from several."""
 
 
-class Link(BaseModel):
+class Link(Finite):
     """An experiment with the value that it was chosen by."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     experiment_id: str
     val_bpb: float
@@ -534,13 +528,11 @@ class Link(BaseModel):
     """The branch that it was made for."""
 
 
-class Seeds(BaseModel):
+class Seeds(Finite):
     """Scores of code on the first and the second fixed seed; lower is better.
 
     A pair is one code's score on the second seed less that on the first.
     """
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     pairs: int = 0
     total: float = 0.0
@@ -564,10 +556,10 @@ class Best(Record):
     trace_id: str | None = None
     updated_at: float
     version: int = 0
-    chain: list[Link] = []
+    chain: list[Link] = Field(default_factory=list)
     """For the rule `confirmed`: the incumbent, then every keep above it that waits for its retests. The last one is
     this best. Empty for the strict rule."""
-    rivals: list[Link] = []
+    rivals: list[Link] = Field(default_factory=list)
     """Discards that were judged by the value of a keep in the chain and are better than its incumbent, best first."""
     seeds: Seeds = Seeds()
     """Learned from every keep that was judged; forgotten when a result that it may hold is taken back."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, Field
 
-from state.records.base import Record
+from state.records.base import Finite, Record
 
 Transport = Literal["redis", "http"]
 GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
@@ -21,10 +21,8 @@ def _by_pid(processes: Any) -> Any:
     }
 
 
-class Footprint(BaseModel):
+class Footprint(Finite):
     """Contents of a GPU's memory at one moment."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     used_mb: float
     processes: Annotated[dict[int, float] | None, BeforeValidator(_by_pid)] = None
@@ -49,9 +47,9 @@ class GpuState(Record):
     tripped: str | None = None
     """Why its breaker is open: code failed on it that ran before; it gets no run until `tripped_until`."""
     tripped_until: float | None = None
-    scripts: list[str] = ["train.py"]
+    scripts: list[str] = Field(default_factory=lambda: ["train.py"])
     """Files that its train command may run: the first that exists has its constants set. Empty: not known."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     transport: Transport = "redis"
     """Source of its worker's runs: a queue of RQ, or pool::next."""
     owner: str | None = None

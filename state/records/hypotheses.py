@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from state.records.base import Record
 from state.records.swarms import Value
 
@@ -42,9 +44,9 @@ class HypothesisClaim(Record):
     kind: HypothesisKind = "positive"
     importance: float = 0.5
     """Importance, 0 to 1."""
-    config_constraint: dict[str, Any] = {}
+    config_constraint: dict[str, Any] = Field(default_factory=dict)
     """Values that its runs have in some dimensions: a value, a list of values, or {"min": ..., "max": ...}."""
-    dimensions: list[str] = []
+    dimensions: list[str] = Field(default_factory=list)
     """Dimensions that it is about. Its runs vary these; a run that is compared with a reference run varies nothing
     else."""
     test_spec: dict[str, Any] | None = None
@@ -53,7 +55,7 @@ class HypothesisClaim(Record):
     rationale: str | None = None
     created_at: float
     phase: Literal["exploration", "validation"] = "exploration"
-    reference_config: dict[str, Value] = {}
+    reference_config: dict[str, Value] = Field(default_factory=dict)
     """Frozen: what its reference runs have in every dimension."""
 
 
@@ -91,7 +93,7 @@ class Hypothesis(HypothesisClaim):
     """Mean of their delta_bpb."""
     outside_m2: float = 0.0
     """Sum of squared differences from that mean."""
-    lacking: dict[str, float] = {}
+    lacking: dict[str, float] = Field(default_factory=dict)
     """Evidence of irrelevance that each section of its range lacks. Its runs are drawn in proportion to this."""
     uncertain_streak: int = 0
     """Number of results in a row with P within 0.45 to 0.55."""
@@ -101,7 +103,7 @@ class Hypothesis(HypothesisClaim):
     """n_experiments as its newest sprint began."""
     sprints: int = 0
     allocation_penalty: float = 1.0
-    evidence: list[Evidence] = []
+    evidence: list[Evidence] = Field(default_factory=list)
     """The newest."""
 
     @property

@@ -6,7 +6,7 @@ import math
 import sys
 from typing import Annotated, Literal
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from state.records.base import Record
@@ -49,7 +49,7 @@ class Leader(SwarmWorker):
     """A worker with its best run."""
 
     best_delta_bpb: float
-    best_config_delta: dict[str, object] = {}
+    best_config_delta: dict[str, object] = Field(default_factory=dict)
 
 
 Dtype = Literal["float_log", "float", "int", "categorical"]
@@ -99,7 +99,7 @@ class DimensionFields(Record):
     """Share of the results' variance that it explains by itself, 0 to 1; None: not measured."""
     interaction: float | None = None
     """The share that it explains only together with others."""
-    interacts_with: dict[str, float] = {}
+    interacts_with: dict[str, float] = Field(default_factory=dict)
     """Share that it explains together with one other dimension, by its name; largest first, from 0.02 on."""
     n_samples: int = 0
     """Results of the tag when importance was measured; 0: it was not."""
@@ -140,7 +140,7 @@ class ProposedFields(Record):
     source: Literal["operator", "agent", "llm", "default"]
     times: int = 1
     """Number of proposals, in any spelling."""
-    cycles: list[int] = []
+    cycles: list[int] = Field(default_factory=list)
     """Numbers of the stall cycles with a proposal."""
     state: ProposalState = "listed"
     adopted_results: int | None = None
@@ -209,7 +209,7 @@ class Draft(Record):
     confidence: float
     """Share of resamples with the predicted decision, 0 to 1."""
     created_at: float
-    expected: dict[str, Expected] = {}
+    expected: dict[str, Expected] = Field(default_factory=dict)
     """By hypothesis. A result far from it is an outlier."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from state.records.base import Record
 from state.records.experiments import Score
 
@@ -60,7 +62,7 @@ class Tag(Counters):
     target: float | None = None
     base_commit: str | None = None
     evaluator: str = "prepare.py"
-    evaluator_files: list[str] = []
+    evaluator_files: list[str] = Field(default_factory=list)
     """Other files and folders of the repository that the score depends on."""
     evaluator_command: str | None = None
     """Command that measures the score after each training, from the base commit's files. None: train.py prints it."""

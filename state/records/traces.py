@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from state.records.base import Record
+from state.records.base import Finite, Record
 
 SelectionKind = Literal["new_root", "extend", "branch", "merge"]
 
@@ -20,10 +20,8 @@ TraceStatus = Literal["pending", "live", "merged", "dead", "closed"]
 """`pending`: its first experiment is not finished."""
 
 
-class SelectionOrigin(BaseModel):
+class SelectionOrigin(Finite):
     """What an experiment is made from."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     kind: SelectionKind
     trace_id: str
@@ -32,7 +30,7 @@ class SelectionOrigin(BaseModel):
     base_experiment_id: str | None = None
     """The best kept ancestor, the code to build on; None: nothing was kept yet."""
     base_commit_sha: str | None = None
-    sources: dict[str, str] = {}
+    sources: dict[str, str] = Field(default_factory=dict)
     """Traces that a kept merge ends, each with its tip at that time."""
     combines: list[str] | None = None
     """Bases of the merged traces, whose changes are combined."""
@@ -59,8 +57,8 @@ class Selection(SelectionOrigin, Record):
     tag: str
     select_seq: int
     epoch: int
-    parent_ids: list[str] = []
-    local_selection: list[int] = []
+    parent_ids: list[str] = Field(default_factory=list)
+    local_selection: list[int] = Field(default_factory=list)
     scores: dict[str, float] | None = None
     agent: str | None = None
     owner: str | None = None

@@ -152,7 +152,7 @@ async def test_what_may_decide_is_guarded_once_it_is_held(
     seen: list[str | None] = []
 
     async def decide(change: Change) -> None:
-        (found,) = await change.read(hmget(hash_, "a").maybe())
+        (found,) = await change.read(hmget(hash_, "a", is_held=False))
         seen.append(found["a"])
         await lab.command("HSET", hash_, "a", "1")
         if holds:

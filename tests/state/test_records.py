@@ -14,7 +14,7 @@ from functions.kernel.process.lifecycle import Process
 from state.change import Change
 from state.keys import Keys
 from state.moves import wire
-from state.records import Best, Evidence, Experiment, Hypothesis, flatten
+from state.records import Best, Evidence, Experiment, Hypothesis, Link, dumps, flatten
 
 EDGES = [
     5e-324,
@@ -95,6 +95,16 @@ def test_what_is_no_number_never_reaches_the_state(value: float) -> None:
         flatten({"x": value})
     with pytest.raises(ValueError, match="JSON"):
         flatten({"x": {"deep": [value]}})
+    with pytest.raises(ValueError, match="JSON"):
+        flatten(
+            {
+                "x": [
+                    Link(experiment_id="a-1", val_bpb=1.0, commit_sha="c").model_copy(
+                        update={"val_bpb": value}
+                    )
+                ]
+            }
+        )
     with pytest.raises(ValueError, match="finite"):
         best(value)
 
@@ -102,6 +112,10 @@ def test_what_is_no_number_never_reaches_the_state(value: float) -> None:
 @pytest.mark.parametrize(("value", "text"), [(7, "7"), (True, "1"), ("x", "x"), (b"\0", b"\0")])
 def test_other_arguments_travel_plainly(value: Any, text: Any) -> None:
     assert wire(value) == text
+
+
+def test_a_text_may_say_nan() -> None:
+    assert dumps({"error": "loss is NaN", "places": [1e-7]}) == '{"error":"loss is NaN","places":[1e-7]}'
 
 
 def test_a_field_that_is_none_stands_nowhere() -> None:

@@ -179,8 +179,7 @@ class CrashAnswer(BaseModel):
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Weighed:
+class Weighed(NamedTuple):
     """A value together with the noise of its tag and GPU class."""
 
     runs: Repeats
@@ -286,7 +285,7 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
     if kept:
         judged = e.model_copy(update={**verdict_on, "status": answer.status})
         gain = largest_gain(gain, tag.kept, judged)
-    told = learnt(e, report.value, beside.ends, tag.direction)
+    told = learnt(e, report.value, beside.ends, tag.direction) if beside.ends else None
     return Ending(
         e,
         answer.status,

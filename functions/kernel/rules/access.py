@@ -117,7 +117,7 @@ def tags_of(named: Mapping[str, object]) -> set[str]:
 
 def check_own(caller: Caller, owner: str | None, thing: str) -> None:
     """Raise Forbidden for an agent at a thing of another owner; one without an owner is open to all."""
-    if caller.may_do_all or owner is None or owner == caller.name:
+    if owner is None or owner == caller.name or caller.may_do_all:
         return
     raise Forbidden(
         f"{thing} is {owner!r}'s, not {caller.name!r}'s",
@@ -166,9 +166,9 @@ def check_reporter(
         Forbidden: it is another's, or a worker does not name the lease that it speaks for.
     """
     names_lease = e.attempt > 0 and (attempt, fence) != (None, None)
-    if caller.role != "worker" and not (caller.is_worker and names_lease):
+    if caller.role != "worker" and not (names_lease and caller.is_worker):
         check_own(caller, e.owner, e.experiment_id)
-        if not caller.may_do_all and names_lease:
+        if names_lease and not caller.may_do_all:
             raise Forbidden(
                 f"attempt {e.attempt} of {e.experiment_id} is a worker's: its result is the worker's word",
                 hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it",

@@ -116,12 +116,12 @@ def _of_all(r: float, narrower: float) -> float:
     return r * narrower / math.sqrt(1 - r * r + r * r * narrower * narrower)
 
 
-def learnt(e: Experiment, value: float, ends: Peers | None, direction: Direction) -> Learnt | None:
+def learnt(e: Experiment, value: float, ends: Peers, direction: Direction) -> Learnt | None:
     """What a trend learns from the end of a run; None if the run was never ranked.
 
     `value` is what the run is judged by: for an extended run, its value at the end of the normal budget.
     """
-    if ends is None or not e.places:
+    if not e.places:
         return None
     v = score_of(standing(direction, lower=ends.lower, equal=ends.equal, peers=ends.runs).place)
     return Learnt(value, v, told_by(e.places, v))

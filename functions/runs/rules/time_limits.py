@@ -102,6 +102,8 @@ def ends_after_s(tag: Tag, timeout_s: float, held_s: float = 0.0) -> float:
 
 def base_value(e: Experiment) -> float | None:
     """The report nearest to the end of the normal budget; None if no extension was used."""
+    if e.extended_s is None:
+        return None
     return e.base_metric if has_used_extension(e.extended_s, e.last_progress) else None
 
 

@@ -19,7 +19,7 @@ from state.errors import Forbidden, Invalid
 from state.facts import BASELINE, NOT_REFUSED, Comparison, HiddenFacts, Noise, Refusals, RunFacts, Spread
 from state.noise import code_of
 from state.policy import Policy
-from state.records import Certificate, Direction, Experiment, Tag, score
+from state.records import Certificate, Direction, Experiment, Tag, dumps, score
 
 ALPHA = 0.025
 """One-sided probability that noise alone explains the gain on the hidden split that a confirmed keep needs: its 95 %
@@ -93,8 +93,7 @@ def _parsed(text: str) -> _CodeRuns:
 
 
 def _written(kept: _CodeRuns) -> str:
-    whole = {"runs": kept.runs, "repeats": [*vars(kept.repeats).values()]}
-    return json.dumps(whole, allow_nan=False)
+    return dumps({"runs": kept.runs, "repeats": kept.repeats})
 
 
 def is_behind(candidate: Mean | None, incumbent: Mean, direction: Direction) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from functions.experiments.rules.verdict import near_band
 from state.facts import Noise, Spread
 from state.policy import Policy
-from state.records import Direction, score
+from state.records import Direction, dumps, score
 
 FREAK = 1e-4
 """One-sided probability below which a run is an outlier and does not count towards sigma."""
@@ -43,8 +44,7 @@ def rounded(noise: Noise, resolution: float) -> Noise:
     return Noise(max(noise.sigma, resolution / math.sqrt(12)), noise.df)
 
 
-@dataclass(frozen=True)
-class Repeats:
+class Repeats(NamedTuple):
     """Summary of the runs of one code: number, mean, and sum of squared deviations from the mean."""
 
     runs: int
@@ -75,7 +75,7 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
     shift = value - before.mean
     mean = before.mean + shift / (before.runs + 1)
     squares = before.squares + shift * (value - mean)
-    return replace(before, runs=before.runs + 1, mean=mean, squares=squares)
+    return before._replace(runs=before.runs + 1, mean=mean, squares=squares)
 
 
 def without(sums: Spread, runs: Repeats | None) -> Spread:
@@ -100,7 +100,7 @@ def run_again(
         learned = others.with_(Spread(before.df, before.pooled)).noise
         if learned is not None and is_outlier(before, value, learned):
             return after, Spread()
-        after = replace(after, df=before.df + 1, pooled=before.pooled + after.squares - before.squares)
+        after = after._replace(df=before.df + 1, pooled=before.pooled + after.squares - before.squares)
     return after, change_of(before, after)
 
 
@@ -114,7 +114,7 @@ def run_of_worker(
     """
     after, _ = run_again(config, value, others)
     its, learned = run_again(own, value, others)
-    return replace(after, df=0, pooled=0.0), its, learned
+    return after._replace(df=0, pooled=0.0), its, learned
 
 
 def change_of(before: Repeats | None, after: Repeats | None) -> Spread:
@@ -138,7 +138,7 @@ def _without_first(before: Repeats, value: float, others: Spread, steps: float |
         noise = others.with_(Spread(further.runs - 1, further.squares)).noise
         if noise is None or not is_outlier(further, first, noise, CONTRADICTED):
             return None
-    return replace(further, df=further.runs - 1, pooled=further.squares, first=first, is_contradicted=True)
+    return further._replace(df=further.runs - 1, pooled=further.squares, first=first, is_contradicted=True)
 
 
 def is_outlier(others: Repeats, value: float, noise: Noise, chance: float = FREAK) -> bool:
@@ -162,11 +162,10 @@ def parsed(kept: str) -> Repeats | None:
 
 def written(runs: Repeats) -> str:
     """The summary as JSON, to be stored."""
-    return json.dumps([*vars(runs).values()])
+    return dumps(runs)
 
 
-@dataclass(frozen=True)
-class Mean:
+class Mean(NamedTuple):
     value: float
     runs: int = 1
 

@@ -136,7 +136,7 @@ def each_guard(guards: Sequence[Any]) -> list[tuple[str, int, Sequence[str], Any
 async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, found = Change.commit, Change._found
+    commit, found = Change.commit, Change._meanings
     refused, loose, maybe = set[str](), set[tuple[str, str]](), set[str]()
 
     async def broken(change: Change) -> bool:
@@ -154,7 +154,7 @@ async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
             refused.add(Watched.now)
         return await commit(change)
 
-    async def noted(change: Change, asked: Sequence[Asked]) -> list[Any]:
+    def noted(change: Change, asked: Sequence[Asked], replies: list[Any]) -> list[Any]:
         for one in asked:
             command = one.command if isinstance(one, Read) else one
             if isinstance(one, Read) and not one.is_held:
@@ -162,10 +162,10 @@ async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
             elif not isinstance(one, Read) or one.guards is None:
                 keys = command[1:2] if not str(command[0]).startswith("EVALSHA") else command[3:4]
                 loose.update((Watched.now, family(str(key))) for key in keys)
-        return await found(change, asked)
+        return found(change, asked, replies)
 
     monkeypatch.setattr(Change, "commit", broken)
-    monkeypatch.setattr(Change, "_found", noted)
+    monkeypatch.setattr(Change, "_meanings", noted)
     await lived(tmp_path, monkeypatch, Watched)
 
     assert len(refused) > 40

@@ -104,7 +104,6 @@ def test_the_end_of_a_run_tells_of_the_buckets_at_which_it_was_ranked() -> None:
     assert found.trends == told_by({"0.1": 1.0, "0.4": -1.0}, found.place)
     assert found.trends["0.4"] == terms(-1.0, found.place)
     assert learnt(experiment(), 0.9, Peers(1, 0, 4), "minimize") is None
-    assert learnt(e, 0.9, None, "minimize") is None
 
 
 def test_where_the_metric_is_maximised_the_highest_end_is_the_best() -> None:
