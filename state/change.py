@@ -312,8 +312,6 @@ class Change(Reader):
         self._keys: dict[str, int] = {}
         """Places of the keys in the commit, from 1."""
         self._blobs: list[bytes] = []
-        self._added: dict[tuple[str, str], int] = {}
-        """What counters rise by, by key and field."""
         self._rooms: list[tuple[str, tuple[str, ...], int]] = []
         self._numbers: list[Number] = []
         self._counts: list[Count] = []
@@ -405,7 +403,6 @@ class Change(Reader):
 
     def hincrby(self, key: str, field: str, by: int = 1) -> None:
         """Raise a counter; whole numbers alone, which add up exactly."""
-        self._added[key, field] = self._added.get((key, field), 0) + by
         self._write("hash", "HINCRBY", key, (field, str(by)))
 
     def zadd(
@@ -422,7 +419,8 @@ class Change(Reader):
         words: list[Word] = []
         for member, score in scores.items():
             words += (score, member)
-        options = (*(("XX",) if known else ()), *(("GT",) if higher else ()), *(("LT",) if lowest else ()))
+        chosen = {"XX": known, "GT": higher, "LT": lowest} if known or higher or lowest else {}
+        options = [name for name, is_chosen in chosen.items() if is_chosen]
         self._write("zset", "ZADD", key, words, together=2, options=options)
 
     def zincrby(self, key: Key, member: str, by: float) -> None:
@@ -607,7 +605,9 @@ class Change(Reader):
 
     def _left(self, key: str, fields: tuple[str, ...], most: int) -> list[Any]:
         """Room for what others add."""
-        return [self._at(key), fields, most - sum(self._added.get((key, field), 0) for field in fields)]
+        place = self._at(key)
+        raised = [words for command, at, words in self._writes if command == "HINCRBY" and at == place]
+        return [place, fields, most - sum(int(by) for field, by in raised if field in fields)]
 
     def _known(self, key: Key, kind: str | None) -> None:
         """Refuse a key that no lab has, or that is of another type: a script is not rolled back."""

@@ -219,8 +219,8 @@ class Lab(Reader):
         answer = await self._redis.if_told("CONFIG", "GET", name)
         return answer.get(name) if isinstance(answer, dict) else (answer or [None, None])[1]
 
-    async def hear(self, heard: Callable[[str], None]) -> NoReturn:
-        """Call `heard` with each event as it is published. Raises RedisError: the connection is lost, or silent."""
+    async def hear(self, heard: Callable[[str, str], None]) -> NoReturn:
+        """Call `heard` with the channel and text of each event. Raises RedisError: it is lost, or silent."""
         await self._redis.hear(self.channel("*"), heard)
 
     async def close(self) -> None:

@@ -109,8 +109,8 @@ class Connection:
         except RedisError as problem:
             raise unavailable(problem) from problem
 
-    async def hear(self, channels: str, heard: Callable[[str], None]) -> NoReturn:
-        """Call `heard` with each message on the channels of a pattern. Raises RedisError: the connection is lost."""
+    async def hear(self, channels: str, heard: Callable[[str, str], None]) -> NoReturn:
+        """Call `heard` with channel and message on those of a pattern. Raises RedisError: the connection is lost."""
         made = self._redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         await hear(made, channels, heard, self._timeout_s)
 

@@ -68,6 +68,9 @@ class Spread(NamedTuple):
         return Noise(math.sqrt(self.squares / self.df), self.df) if self.df else None
 
 
+UNCHANGED = Spread()
+
+
 class RunFacts(NamedTuple):
     """A run as it stands, before it is known what it is compared with."""
 

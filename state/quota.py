@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from state.errors import TooManyRequests
 
@@ -13,8 +12,7 @@ FULL = "quota_full"
 """First word of a move's answer that was refused for its caller's quota."""
 
 
-@dataclass(frozen=True)
-class Quota:
+class Quota(NamedTuple):
     """A token owner whose stored bytes are counted, and the day's limit."""
 
     owner: str
@@ -42,7 +40,7 @@ class counting:
 def enforced() -> Quota | None:
     """The quota of the present call, enforced for any call."""
     quota = current.get()
-    return replace(quota, refuses=True) if quota else None
+    return quota._replace(refuses=True) if quota else None
 
 
 def check_stored(quota: Quota, answer: Any) -> None:

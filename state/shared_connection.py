@@ -195,9 +195,9 @@ class _Line(asyncio.Protocol):
 
 
 async def hear(
-    connection: AbstractConnection, channels: str, heard: Callable[[str], None], patience_s: float
+    connection: AbstractConnection, channels: str, heard: Callable[[str, str], None], patience_s: float
 ) -> NoReturn:
-    """Call `heard` with each message on the channels of a pattern, on a connection of its own.
+    """Call `heard` with the channel and each message on the channels of a pattern, on a connection of its own.
 
     Raises:
         redis.exceptions.RedisError: the connection is lost, or silent for `patience_s` after a ping. What `heard`
@@ -223,7 +223,7 @@ async def hear(
 class _Ears(asyncio.Protocol):
     """A connection that has subscribed. redis-py takes several turns of the event loop for each message."""
 
-    def __init__(self, connection: AbstractConnection, heard: Callable[[str], None]) -> None:
+    def __init__(self, connection: AbstractConnection, heard: Callable[[str, str], None]) -> None:
         self._heard = heard
         self._reader = _reader(connection)
         self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[union-attr, assignment]
@@ -244,7 +244,7 @@ class _Ears(asyncio.Protocol):
                 if isinstance(reply, RedisError):
                     raise reply
                 if reply[0] == "pmessage":
-                    self._heard(reply[-1])
+                    self._heard(*reply[-2:])
         except Exception as problem:  # noqa: BLE001 (who listens raises it)
             self._lose(problem)
 

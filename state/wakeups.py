@@ -7,6 +7,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
 from pydantic_core import from_json
 from redis.exceptions import RedisError
@@ -14,6 +15,7 @@ from redis.exceptions import RedisError
 from state.client import Lab
 
 log = logging.getLogger(__name__)
+W = TypeVar("W")
 
 
 class Wakeups:
@@ -21,7 +23,9 @@ class Wakeups:
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._subjects: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._types: dict[str, set[tuple[str | None, asyncio.Event]]] = defaultdict(set)
+        """By type of event: the tag, and who waits for it."""
 
     async def listen(self) -> None:
         """Receive until cancelled; reconnects after a second when Redis goes away or falls silent."""
@@ -36,48 +40,47 @@ class Wakeups:
 
     def subject(self, subject: str) -> AbstractContextManager[asyncio.Event]:
         """An event that is set as soon as something happens to `subject`; `*` is any."""
-        return self._waiting_for([subject])
+        woken = asyncio.Event()
+        return _waiting(self._subjects, [subject], woken, woken)
 
     def types(
         self, tag: str | None, *types: str, woken: asyncio.Event | None = None
     ) -> AbstractContextManager[asyncio.Event]:
         """An event that is set as soon as one of these types happens in a tag; None is the lab."""
-        return self._waiting_for([_of(tag, each) for each in types], woken)
-
-    @contextmanager
-    def _waiting_for(
-        self, names: Sequence[str], woken: asyncio.Event | None = None
-    ) -> Iterator[asyncio.Event]:
         woken = woken or asyncio.Event()
-        for name in names:
-            self._waiting[name].add(woken)
-        try:
-            yield woken
-        finally:
-            for name in names:
-                self._waiting[name].discard(woken)
-                if not self._waiting[name]:
-                    del self._waiting[name]
+        return _waiting(self._types, types, (tag, woken), woken)
 
-    def _heard(self, text: str) -> None:
-        if not self._waiting:
-            return
+    def _heard(self, channel: str, text: str) -> None:
+        of_type = self._types.get(channel.rpartition(":")[2], ())
+        if not of_type and not self._subjects:
+            return  # most events: nobody waits for them here
         try:
             message = from_json(text)
-            names = (str(message["subject"]), _of(message.get("tag"), message.get("type")), "*")
+            subject, tag = str(message["subject"]), message.get("tag")
         except (ValueError, KeyError, TypeError):
             log.warning("wake-ups: a message that is none of ours")
             return
-        for name in names:
-            self._wake(name)
-
-    def _wake(self, name: str) -> None:
-        for woken in self._waiting.get(name, ()):
+        for woken in (*self._subjects.get(subject, ()), *self._subjects.get("*", ())):
             woken.set()
+        for wanted, woken in of_type:
+            if wanted == tag:
+                woken.set()
 
 
-def _of(tag: object, kind: object) -> str:
-    return f"{tag} {kind}"
+@contextmanager
+def _waiting(
+    waiting: dict[str, set[W]], names: Sequence[str], waiter: W, woken: asyncio.Event
+) -> Iterator[asyncio.Event]:
+    """Let `waiter` stand under these names meanwhile."""
+    for name in names:
+        waiting[name].add(waiter)
+    try:
+        yield woken
+    finally:
+        for name in names:
+            waiting[name].discard(waiter)
+            if not waiting[name]:
+                del waiting[name]
 
 
 async def woken_within(woken: asyncio.Event, seconds: float) -> None:

@@ -227,7 +227,8 @@ async def complete(
             numbers.keep(change, run.tag.name, under.key.gpu_class, seen.kept_after(ending))
         if is_test and request.test is not None and ending.status == RETESTED:
             numbers.keep_test(change, run.experiment, request.test)
-        return Completed.model_validate(ending.answer)
+        assert isinstance(ending.answer, Completed)
+        return ending.answer
 
     return await experiments.judging(request.experiment_id, judged)
 

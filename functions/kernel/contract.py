@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -20,6 +20,7 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
+    NamedTuple,
     TypeVar,
     Union,
     get_args,
@@ -273,8 +274,7 @@ class Cron(Timed):
 Trigger = Http | On | Every | Cron
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """The caller, and the way to call other functions."""
 
     caller: Caller
@@ -311,7 +311,7 @@ class Call:
 
     async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call another group's function as this caller; returns its response as plain values."""
-        return (await self.invoker.call(name, request, replace(self, trigger="call"))).model_dump()
+        return (await self.invoker.call(name, request, self._replace(trigger="call"))).model_dump()
 
 
 Rq = TypeVar("Rq", bound=Request)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel
@@ -99,7 +99,7 @@ class Invoker:
                 span.note(**ids)
                 if takes_call is not None:
                     is_ours = span.traceparent == call.traceparent
-                    here = call if is_ours else replace(call, traceparent=span.traceparent)
+                    here = call if is_ours else call._replace(traceparent=span.traceparent)
                     arguments = {**arguments, takes_call: here}
                 is_limited = call.trigger in FROM_OUTSIDE and (declared.costly or declared.held_for)
                 with self._under_way(declared, asked, call.caller) if is_limited else UNCOUNTED:

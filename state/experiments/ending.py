@@ -14,7 +14,7 @@ from state.derived import Books, Derived, between, in_seconds, is_spent, millise
 from state.experiments.ranking import add_trends, counted, counting, ends_at, trends_at
 from state.experiments.reading import ExperimentReader, retest_id
 from state.experiments.writing import FLAGS, LEASED, apply, keep_gpu, put_best, relist
-from state.facts import Comparison, RunFacts, Spread
+from state.facts import UNCHANGED, Comparison, RunFacts, Spread
 from state.ids import named_by
 from state.leases import Holding
 from state.noise import class_id, noise_entry, noise_key, runs_at
@@ -222,7 +222,8 @@ class EndingStore(ExperimentReader):
         """
         e, keys, growth = ending.experiment, self._keys, ending.growth
         around = beside.around if beside else await change.read(self._around(e))
-        is_timed = e.attempt > 0 and not e.is_claim
+        is_claim = e.is_claim
+        is_timed = e.attempt > 0 and not is_claim
         now = e.model_copy(update={**ending.fields, "status": ending.status})
         step(shift := Derived(), now, run.tag.direction, e)
         counts = now.status in JUDGED and e.retest_of is None and not now.is_claim
@@ -244,11 +245,11 @@ class EndingStore(ExperimentReader):
             change.hold(keys.trace(e.trace_id or ""))
         if ending.crashes or run.policy.on_abort == "block":
             change.hold(keys.of(e.tag).crashes)
-        if ending.repeat and beside and beside.noise.changed(ending.repeat.change):
+        if ending.repeat and beside and ending.repeat.change != UNCHANGED:
             change.hold(beside.noise_key)
         ended_at = run.now if used_until is None else used_until
         started = (found["attempts"] or run.attempts or {}).get(f"{e.attempt}:started_at")
-        booked = Books() if e.is_claim else _spent(e, ending, started, ended_at)
+        booked = Books() if is_claim else _spent(e, ending, started, ended_at)
         warnings = await due(change, run.tag, booked)
 
         if first is not None:

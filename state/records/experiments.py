@@ -470,7 +470,7 @@ class Experiment(ExperimentRecord):
     @property
     def can_run_again(self) -> bool:
         """Somebody else than its agent can run it again: a worker of the lab, or of its swarm."""
-        return self.was_trained_here or self.worker_id is not None
+        return self.attempt > 0 or self.measured_by is not None or self.worker_id is not None
 
     @property
     def judged_by(self) -> Literal["strict", "confirmed"]:

@@ -307,7 +307,7 @@ async def test_an_event_that_is_not_published_is_in_the_stream_alone(lab: Lab) -
         change.emit("tag.paused", "t", "t", {})
 
     heard: asyncio.Queue[str] = asyncio.Queue()
-    listening = asyncio.create_task(lab.hear(heard.put_nowait))
+    listening = asyncio.create_task(lab.hear(lambda _, text: heard.put_nowait(text)))
     try:
         while await lab.command("PUBLISH", lab.channel("hello"), "") == 0:  # noqa: ASYNC110 (Redis knows)
             await asyncio.sleep(0.01)

@@ -238,10 +238,10 @@ async def test_wake_ups_outlive_a_fault_of_their_own(
     heard = wakeups._heard
     faults = iter([RuntimeError("a fault")])
 
-    def faulty(text: str) -> None:
+    def faulty(channel: str, text: str) -> None:
         for fault in faults:
             raise fault
-        heard(text)
+        heard(channel, text)
 
     monkeypatch.setattr(wakeups, "_heard", faulty)
     listening = asyncio.create_task(wakeups.listen())

@@ -8,8 +8,7 @@ import logging
 import re
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -53,8 +52,7 @@ NEVER_FULL = frozenset(
 _ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
 
 
-@dataclass(frozen=True)
-class EncodedAnswer:
+class EncodedAnswer(NamedTuple):
     """A function's answer as it is sent."""
 
     body: bytes

@@ -15,8 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 from starlette.responses import JSONResponse, Response
@@ -62,8 +61,7 @@ FORWARDED = frozenset(
 """Headers of proxies, beside those that begin with x-forwarded."""
 
 
-@dataclass(frozen=True)
-class Visitor:
+class Visitor(NamedTuple):
     """The sender of a request, and the proof that was shown."""
 
     caller: Caller

@@ -314,7 +314,8 @@ def judge_run(report: ResultReport, run: RunFacts, under: RunConditions, beside:
 
 def _overrun(report: ResultReport, run: RunFacts, beside: Comparison) -> str | None:
     """Why a run is over its budget; None: it is not, or there is no reference time."""
-    e, reference, time = run.experiment, beside.reference_time, report.time
+    e, time = run.experiment, report.time
+    reference = beside.reference_time if time is not None else None
     if reference is None or time is None or not is_timed(e) or reference.experiment_id == e.experiment_id:
         return None
     if e.baseline and run.first is None:
@@ -325,7 +326,7 @@ def _overrun(report: ResultReport, run: RunFacts, beside: Comparison) -> str | N
 def _references(report: ResultReport, run: RunFacts, beside: Comparison) -> dict[str, str]:
     """Reference time for later runs of its kind, by its class."""
     e = run.experiment
-    if not is_timed(e) or (after := reference_after(e, report.time, beside.reference_time)) is None:
+    if report.time is None or (after := reference_after(e, report.time, beside.reference_time)) is None:
         return {}
     of_baseline, of_first, _ = e.time_classes
     return {of_baseline if after.baseline else of_first: after.model_dump_json()}
@@ -622,10 +623,10 @@ def _lab_learned(run: RunFacts, under: RunConditions) -> dict[str, object]:
 def _learned(run: RunFacts, key: Key, value: float, gain: float | None) -> dict[str, object]:
     """Fields of the tag that this run sets: new parts of its main key, the base commit's value, the largest gain."""
     e, tag = run.experiment, run.tag
-    main, known = main_key(tag), {name: part for name, part in key._asdict().items() if part is not None}
-    learned: dict[str, object] = {
-        f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
-    }
+    learned: dict[str, object] = {}
+    for name, part, known in zip(Key._fields, key, main_key(tag), strict=True):
+        if part is not None and known is None:
+            learned[f"key_{name}"] = part
     is_first = tag.baseline_id is None and tag.baseline_val_bpb is None
     if e.baseline or (is_first and _is_base_code(e, tag)):
         learned["baseline_val_bpb"] = value

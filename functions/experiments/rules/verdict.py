@@ -45,9 +45,11 @@ def judge(
     """Compare a value with the best. `improved`: decided by retests. A discard within the margin is a near miss."""
     if best is None:
         return FIRST
-    delta = score(best, direction) - score(value, direction)
+    points, middle = score(value, direction), score(best, direction)
+    delta = middle - points
     is_better = delta > 0 if improved is None else improved
-    return KeepVerdict(is_better, delta, near_miss=not is_better and is_near(value, best, direction, margin))
+    low, high = _near(middle, margin)
+    return KeepVerdict(is_better, delta, near_miss=not is_better and low <= points <= high)
 
 
 def is_near(value: float, best: float, direction: Direction, margin: float) -> bool:
@@ -58,7 +60,10 @@ def is_near(value: float, best: float, direction: Direction, margin: float) -> b
 
 def near_band(best: float, direction: Direction, margin: float) -> tuple[float, float]:
     """Scores (lower = better) of near misses: within the margin, inclusive; only what was demoted beats the best."""
-    middle = score(best, direction)
+    return _near(score(best, direction), margin)
+
+
+def _near(middle: float, margin: float) -> tuple[float, float]:
     return middle - margin - TOLERANCE, middle + margin + TOLERANCE
 
 
@@ -95,6 +100,9 @@ class Key(NamedTuple):
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
+UNKNOWN = Key()
+
+
 def main_key(tag: Tag) -> Key:
     return Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
 
@@ -105,12 +113,14 @@ def key_of(e: Experiment) -> Key:
 
 def compare(main: Key, run: Key) -> tuple[Key, bool]:
     """The run's key, completed from the tag's main key, and whether the two agree."""
+    if run == UNKNOWN:
+        return main, True
     whole = Key(
         run.gpu_class if run.gpu_class is not None else main.gpu_class,
         run.evaluator_hash if run.evaluator_hash is not None else main.evaluator_hash,
         run.budget_seconds if run.budget_seconds is not None else main.budget_seconds,
     )
-    return whole, contradiction(main, run) == Key()
+    return whole, contradiction(main, run) == UNKNOWN
 
 
 def contradiction(main: Key, run: Key) -> Key:

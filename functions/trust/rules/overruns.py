@@ -74,12 +74,10 @@ def is_on_cpu(e: Experiment) -> bool:
     return (e.gpu_type or e.gpu_class or "").lower().startswith("cpu")
 
 
-def reference_after(
-    e: Experiment, told: TimeSpent | None, before: ReferenceTime | None
-) -> ReferenceTime | None:
+def reference_after(e: Experiment, told: TimeSpent, before: ReferenceTime | None) -> ReferenceTime | None:
     """The reference time that this run sets (the baseline, or before it the first timed run); None: it stays."""
     is_baseline = e.baseline and e.retest_of is None
-    if told is None or not is_timed(e) or (before is not None and not is_baseline):
+    if not is_timed(e) or (before is not None and not is_baseline):
         return None
     granted_s = e.extended_s or 0.0 if e.used_extension else 0.0
     if told.wall_seconds <= granted_s or (is_on_cpu(e) and told.cpu_seconds is None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class Counter:
         name = label.partition(",")[0]
         call = self.process.invoker.system("test")
         if bearer is not None:
-            call = replace(call, proof=(await self.process.tokens.recognise(bearer))[1])
+            call = call._replace(proof=(await self.process.tokens.recognise(bearer))[1])
         self.trips.begin()
         answer = await self.process.invoker.call(name, body, call)
         self.found[label] = (self.trips.reads, self.trips.moves)
