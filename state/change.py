@@ -419,8 +419,7 @@ class Change(Reader):
         words: list[Word] = []
         for member, score in scores.items():
             words += (score, member)
-        chosen = {"XX": known, "GT": higher, "LT": lowest} if known or higher or lowest else {}
-        options = [name for name, is_chosen in chosen.items() if is_chosen]
+        options = (("XX",) if known else ()) + (("GT",) if higher else ()) + (("LT",) if lowest else ())
         self._write("zset", "ZADD", key, words, together=2, options=options)
 
     def zincrby(self, key: Key, member: str, by: float) -> None:
