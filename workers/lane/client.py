@@ -204,7 +204,7 @@ class LabClient:
 
 def _log_late(name: str, _request: Mapping[str, Any], answer: Mapping[str, Any] | NightjarError) -> None:
     if isinstance(answer, NightjarError):
-        log.info("%s came too late: %s", name, answer.detail)
+        log.info("%s was not taken: %s", name, answer.detail)
     else:
         log.info("%s was handed in late: %s", name, answer["status"])
 

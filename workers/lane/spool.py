@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from state.errors import NightjarError, Unauthenticated, Unavailable
+from pydantic import BaseModel, ValidationError
+
+from state.errors import Damaged, NightjarError, Unauthenticated, Unavailable
 from state.private import write_private
 from state.settings import Settings
 from workers.slot import Slot
@@ -26,10 +28,18 @@ def spool_of(slot: Slot, settings: Settings) -> Spool:
     return Spool(settings.data_dir / "spool" / slot.gpu_id.replace(":", "-"))
 
 
+class KeptResult(BaseModel):
+    """Content of a result file."""
+
+    function: str
+    request: dict[str, Any]
+
+
 class Spool:
     """A folder with a file for each result: the function that takes it, and the request.
 
-    A refused result is deleted, or moved to the folder `aside`. A 401 refuses the worker: then the result stays.
+    A result that is refused or cannot be read is deleted, or moved to the folder `aside`. A 401 refuses the worker:
+    then the result stays.
     """
 
     def __init__(self, folder: Path, aside: Path | None = None) -> None:
@@ -66,10 +76,12 @@ class Spool:
         return answer
 
     async def _sent(self, kept: Path, call: Call[T]) -> tuple[Mapping[str, Any], T | NightjarError]:
-        said = json.loads(await asyncio.to_thread(kept.read_text))
+        request: Mapping[str, Any] = {}
         answer: T | NightjarError
         try:
-            answer = await call(said["function"], said["request"])
+            result = await asyncio.to_thread(read_result, kept)
+            request = result.request
+            answer = await call(result.function, request)
         except (Unavailable, Unauthenticated):
             raise
         except NightjarError as problem:
@@ -78,4 +90,14 @@ class Spool:
                 self.aside.mkdir(exist_ok=True)
                 await asyncio.to_thread(kept.replace, self.aside / kept.name)
         await asyncio.to_thread(kept.unlink, missing_ok=True)
-        return said["request"], answer
+        return request, answer
+
+
+def read_result(kept: Path) -> KeptResult:
+    """Content of a result file. Raises Damaged: it is no result."""
+    try:
+        return KeptResult.model_validate_json(kept.read_bytes())
+    except ValidationError as problem:
+        error = problem.errors()[0]
+        where = ".".join(map(str, error["loc"])) or "its text"
+        raise Damaged(f"{kept.name} holds no result ({where}: {error['msg']})") from problem

@@ -276,6 +276,8 @@ def brief_result(result: Mapping[str, Any]) -> str:
     """A result for people."""
     if result.get("error"):
         return str(result["error"]).partition("\n")[0]
-    if result["val_bpb"] is None:
+    if (value := result.get("val_bpb")) is None:
         return "stopped early"
-    return f"val_bpb {result['val_bpb']:.6f} ({result['delta_bpb']:+.6f} against the baseline)"
+    if (delta := result.get("delta_bpb")) is None:
+        return f"val_bpb {value:.6f}"
+    return f"val_bpb {value:.6f} ({delta:+.6f} against the baseline)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from functions.kernel.lanes import Extension
-from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
+from state.errors import Conflict, Damaged, NightjarError, Unauthenticated, Unavailable
 from workers.attempt.job import TrainingJob
 from workers.lane.client import RemoteLab
 from workers.lane.spool import Spool
@@ -177,6 +178,28 @@ async def test_a_result_that_the_lab_refuses_is_not_sent_for_ever(lab: Lab, spoo
         await lease(lab, spool, SELDOM).report("experiment::complete", {**WHO, "val_bpb": 1.0})
 
     assert spool.kept() == []
+
+
+@pytest.mark.parametrize("text", ['{"function": "experiment::complete"}', "[1]", '{"function": '])
+async def test_a_file_that_holds_no_result_is_set_aside_and_the_next_is_sent(
+    lab: Lab, tmp_path: Path, text: str
+) -> None:
+    spool = Spool(tmp_path / "spool", aside=tmp_path / "spool" / "refused")
+    whole = spool.keep("second", "experiment::complete", WHO)
+    old = whole.with_name("first.json")
+    old.write_text(text)
+    os.utime(old, (0.0, 0.0))
+    told: list[tuple[str, Any]] = []
+
+    await spool.send_all(lab.call, lambda name, _, answer: told.append((name, answer)))
+
+    (first, damaged), second = told
+    assert first == "first"
+    assert isinstance(damaged, Damaged)
+    assert "first.json holds no result" in damaged.detail
+    assert second == ("second", {})
+    assert spool.kept() == []
+    assert (tmp_path / "spool" / "refused" / "first.json").read_text() == text
 
 
 async def test_a_result_outlives_a_token_that_the_lab_does_not_know(lab: Lab, spool: Spool) -> None:

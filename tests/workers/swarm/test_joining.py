@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import stat
@@ -154,6 +155,24 @@ def test_a_result_that_is_refused_is_put_aside_and_the_worker_goes_on(
     aside = worker.data / "results" / "refused" / "swarm-1.json"
     assert '"val_bpb": 0.5' in aside.read_text()
     assert f"swarm-1 was not taken: so it is. It is kept in {aside}" in worker.said
+
+
+def test_old_result_files_that_lack_a_key_do_not_end_the_worker(swarm: Swarm, worker: JoinedWorker) -> None:
+    spool = worker.data / "results"
+    spool.mkdir(parents=True)
+    (spool / "swarm-0.json").write_text(json.dumps({"function": "swarm::result"}))
+    sparse = {"worker_id": "w1", "exp_id": "swarm-1", "val_bpb": 0.75}
+    (spool / "swarm-1.json").write_text(json.dumps({"function": "swarm::result", "request": sparse}))
+    swarm.todo = [assignment("swarm-2", {"LR": 0.5})]
+
+    worker.first_join(swarm.url, "--max-runs", "1")
+
+    assert worker.ended() == 0
+    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
+    aside = spool / "refused" / "swarm-0.json"
+    assert aside.exists()
+    assert f"holds no result (request: Field required). It is kept in {aside}" in worker.said
+    assert "swarm-1: val_bpb 0.750000." in worker.said
 
 
 def test_a_result_outlives_a_server_that_is_away_and_a_worker_that_is_killed(
