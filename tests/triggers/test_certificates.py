@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from click.testing import CliRunner
 
 from bench._changed import made_up_lab, unrefused
 from state.errors import Conflict
+from tests.triggers import test_distil, test_transfer
 from triggers.certificates import verify
 from triggers.certificates.folder import verifier, write
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.trust import certify_command
+from triggers.cli.trust import certify_command, distil_command, transfer_command
 
 
 def test_no_changed_missing_or_added_byte_is_accepted() -> None:
@@ -100,24 +102,40 @@ def test_the_last_line_that_is_nothing_but_the_metric_counts(log: str, value: fl
     assert verify.logged(log, "val_bpb") == value
 
 
+COMMANDS = {"certify": certify_command, "distil": distil_command, "transfer": transfer_command}
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [
+        *itertools.product(COMMANDS, ("LabHttp.ask", "time.sleep")),
+        ("certify", "certificate_lines"),
+        ("distil", "show"),
+        ("transfer", "show"),
+    ],
+)
 def test_ctrl_c_leaves_the_lab_at_work_and_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: float) -> None:
-        raise KeyboardInterrupt
+    certificate = made_up_lab("POST", "/api/experiment/m-2", None)["certificate"]
+    running = {
+        "tags": [{"name": "m-2"}],
+        "total": 1,
+        "certificate": certificate | {"state": "running", "pairs": []},
+        "distillation": test_distil.PLANNED.model_copy(update={"state": "running"}).model_dump(),
+        "transfer": test_transfer.RUNNING.model_dump(),
+        "hours": 1.0,
+    }
+    monkeypatch.setattr(LabHttp, "ask", lambda *_: running)
+    monkeypatch.setattr(f"triggers.cli.trust.{moment}", interrupted)
+    words = ["m-2", "--data", str(tmp_path)]
 
-    def running(
-        http: LabHttp, method: str, path: str, body: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        one = made_up_lab(method, "/api/experiment/m-2", body)["certificate"]
-        return {"certificate": one | {"state": "running", "pairs": []}}
-
-    monkeypatch.setattr(LabHttp, "ask", running)
-    monkeypatch.setattr("triggers.cli.trust.time.sleep", interrupted)
-    words = ["m-2", "--data", str(tmp_path), "-o", str(tmp_path / "certificate")]
-
-    done = CliRunner().invoke(certify_command, words, standalone_mode=False)
+    done = CliRunner().invoke(COMMANDS[command], words, standalone_mode=False)
 
     assert done.return_value == 130
     assert "the lab goes on" in done.stderr
-    assert not (tmp_path / "certificate").exists()
+    assert [*tmp_path.iterdir()] == []

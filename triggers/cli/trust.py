@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,16 @@ from triggers.cli.looking import transfer_line
 from triggers.cli.options import Number, json_option, tag_argument, with_lab
 from triggers.cli.output import DISCARD, OK, counted, note, print_json, show
 from triggers.cli.runs import path_of, the_tag
+
+
+@contextmanager
+def lab_goes_on() -> Iterator[None]:
+    """Say on Ctrl-C that the lab goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("the lab goes on; the same command follows it")
+        raise click.exceptions.Exit(130) from None
 
 
 @click.command()
@@ -33,6 +44,7 @@ from triggers.cli.runs import path_of, the_tag
     type=click.Path(path_type=Path),
     help="folder of the evidence [default: certificate-EXPERIMENT]",
 )
+@lab_goes_on()
 def certify_command(
     http: LabHttp, experiment: str, against: str | None, min_gain: float, alpha: float, output: Path | None
 ) -> int:
@@ -82,7 +94,7 @@ PATIENCE_S = 60.0
 
 
 def followed(one: dict[str, Any], ask: Callable[[], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """This record and each answer of the lab, the last once it is no longer running. After Ctrl-C the lab goes on."""
+    """This record and each answer of the lab, the last once it is no longer running."""
     heard_at = time.monotonic()
     yield one
     while one["state"] == "running":
@@ -90,9 +102,6 @@ def followed(one: dict[str, Any], ask: Callable[[], dict[str, Any]]) -> Iterator
             time.sleep(LOOK_S)
             one = ask()
             heard_at = time.monotonic()
-        except KeyboardInterrupt:
-            note("the lab goes on; the same command follows it")
-            raise click.exceptions.Exit(130) from None
         except AWAY:
             if time.monotonic() - heard_at > PATIENCE_S:
                 raise
@@ -107,6 +116,7 @@ UNDECIDED = ("untried", "trying")
 @tag_argument
 @click.option("--yes", is_flag=True, help="begin it; otherwise only its budget is printed")
 @json_option
+@lab_goes_on()
 def distil_command(http: LabHttp, tag: str | None, yes: bool, as_json: bool) -> int:
     """Leave out one keep of TAG at a time, and drop what the score does not need.
 
@@ -177,6 +187,7 @@ def _result_line(one: dict[str, Any]) -> str:
 @click.option("--against", metavar="REF", help="the reference  [default: the tag's baseline]")
 @click.option("--yes", is_flag=True, help="begin it; otherwise only its budget is printed")
 @json_option
+@lab_goes_on()
 def transfer_command(
     http: LabHttp, experiment: str, budget: str, against: str | None, yes: bool, as_json: bool
 ) -> int:
