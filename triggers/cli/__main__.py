@@ -63,7 +63,7 @@ MODULES = {
     **dict.fromkeys(("certify", "distil", "transfer"), "trust"),
     **dict.fromkeys(("report", "journal", "program"), "texts"),
     **dict.fromkeys(("backup", "restore"), "backups"),
-    **dict.fromkeys(("doctor", "config", "redis"), "doctor"),
+    **dict.fromkeys(("doctor", "redis"), "doctor"),
     **dict.fromkeys(("worker", "join"), "worker"),
     **dict.fromkeys(("token", "open"), "token"),
     "take": "repository",

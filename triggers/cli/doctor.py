@@ -1,7 +1,6 @@
 """`nightjar doctor` checks this machine, and audits the lab if one runs.
 
-`nightjar config` shows every setting. `nightjar redis` sends one command to the lab's Redis, or prints the commands
-that make its users.
+`nightjar redis` sends one command to the lab's Redis, or prints the commands that make its users.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 import click
@@ -31,7 +29,6 @@ from functions.kernel.process.run_files import UPSTREAM_CACHE, left_behind, link
 from functions.kernel.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import LAYOUT, Lab
-from state.client_settings import user_file
 from state.embedded import broker_url, redis_url
 from state.errors import Conflict, Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.program import PROGRAM
@@ -49,10 +46,8 @@ from triggers.cli.output import (
     print_json,
     printable,
     printable_lines,
-    show,
 )
 from triggers.cli.runs import names_of_tags, newest_remedies
-from triggers.cli.tables import PIPE_WIDTH
 from triggers.ports import check_port
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
@@ -309,25 +304,6 @@ def port(settings: Settings) -> Finding:
     except Conflict:
         return Finding("port", "warning", f"{settings.port} is taken, but no lab answers", "choose --port")
     return Finding("lab", "ok", f"not running; port {settings.port} is free")
-
-
-@click.command()
-@with_all_settings
-@json_option
-def config_command(settings: Settings, as_json: bool) -> None:
-    """Show every setting with its meaning, as lines of a .env file; secrets are redacted."""
-    shown = settings.model_dump(mode="json")
-    shown["data"] = str(settings.data_dir)
-    if as_json:
-        print_json(shown)
-        return
-    for name, info in Settings.model_fields.items():
-        click.echo(
-            "\n".join(wrap(info.description or "", PIPE_WIDTH, initial_indent="# ", subsequent_indent="# "))
-        )
-        value = "" if shown[name] is None else shown[name]
-        show(f"NIGHTJAR_{name.upper()}={value}\n")
-    click.echo(f"read from the environment, {settings.data_dir / '.env'}, then {user_file()}")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

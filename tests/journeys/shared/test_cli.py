@@ -99,6 +99,13 @@ def test_what_needs_no_lab_reads_no_settings() -> None:
     }
 
 
+def test_the_settings_are_shown_without_redis_or_the_checks_of_doctor() -> None:
+    imported = imported_by("config")
+
+    assert "state.settings" in imported
+    assert not imported & {"redis", "httpx", "state.records", "triggers.cli.doctor", "triggers.cli.lab_http"}
+
+
 def test_without_a_lab_call_says_what_this_checkout_can_do(tmp_path: Path) -> None:
     shown = nightjar(tmp_path / "data", "call", "experiment::wait", "--help")
     called = nightjar(tmp_path / "data", "call", "experiment::best", "--tag", "t", NIGHTJAR_PORT="1")
