@@ -207,14 +207,12 @@ def population_for(
     """
     if not targets:
         return None
-    others = dict(assigned)
-    if current is not None and current in targets:
-        if others.get(current, 0) <= targets[current]:
-            return current
-        others[current] -= 1
-    lacking = min(targets, key=lambda name: (others.get(name, 0) - targets[name], -targets[name], name))
-    if current is not None and current in targets and others.get(lacking, 0) >= targets[lacking]:
-        return current  # no population has a deficit: there are more workers than targets
+    own = current if current in targets else None
+    if own is not None and assigned.get(own, 0) <= targets[own]:
+        return own
+    lacking = min(targets, key=lambda name: (assigned.get(name, 0) - targets[name], -targets[name], name))
+    if own is not None and assigned.get(lacking, 0) >= targets[lacking]:
+        return own  # no population has a deficit: there are more workers than targets
     return lacking
 
 
