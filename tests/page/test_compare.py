@@ -20,6 +20,16 @@ def table(page: Page) -> dict[str, list[str]]:
     return found
 
 
+def colour(page: Page, line: str) -> str:
+    """The colour of a line's name."""
+    found: str = page.run(
+        "const names = [...document.querySelectorAll('#view tbody th')];"
+        "return getComputedStyle(names.find((name) => name.innerText === arguments[0])).color",
+        line,
+    )
+    return found
+
+
 def test_values_stand_side_by_side_and_differences_are_marked(page: Page, lab: RunningLab, tag: str) -> None:
     one = measured(lab, tag, 3.0, agent="ada", diff_summary="LR 0.1")
     other = measured(lab, tag, 2.5, agent="ada", diff_summary="LR 0.2")
@@ -31,6 +41,7 @@ def test_values_stand_side_by_side_and_differences_are_marked(page: Page, lab: R
     page.settles(lambda: table(page).get("≠ trust"), ["first", ""])
     page.settles(lambda: table(page).get("≠ what changed"), ["LR 0.1", "LR 0.2"])
     page.settles(lambda: table(page).get("agent"), ["ada", "ada"])
+    assert colour(page, "≠ val_bpb") != colour(page, "agent")
     page.click("only differences")
     page.browser.until(lambda: "agent" not in table(page), "what is equal is left out")
     assert page.address()["only"] == "differences"
