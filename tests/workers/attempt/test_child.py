@@ -124,6 +124,17 @@ async def test_a_script_that_has_printed_its_block_and_hangs_is_ended(
     assert ended.printed.metrics == {"val_bpb": 0.91}
 
 
+async def test_a_silent_script_that_has_printed_no_result_yet_is_not_taken_for_hung(
+    tmp_path: Path, label: str
+) -> None:
+    script = "import time; print('step 1', flush=True); time.sleep(600)"
+    asked = replace(command(tmp_path, label, script, timeout_s=2), metric="val_bpb")
+
+    ended = await run_command(asked, Orders(), replace(QUICK, silence_s=0.1, count_s=0.02))
+
+    assert (ended.cause, ended.is_empty) == ("timeout", True)
+
+
 async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
     script = """
         import signal, sys, time
