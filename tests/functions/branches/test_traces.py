@@ -304,6 +304,17 @@ async def test_an_operator_configures_the_traces_in_one_call(forest: TagUnderTes
     await forest.refused(404, "/api/trace/configure", tag=TAG, priorities={"mar11-t9": 1.0})
 
 
+async def test_priorities_alone_are_set_and_the_policy_stays(forest: TagUnderTest) -> None:
+    await forest.grown(1.0)
+    await forest.grown(1.1)
+    before = await forest.told("/api/trace/configure", tag=TAG)
+
+    answer = await forest.told("/api/trace/configure", tag=TAG, priorities={"mar11-t2": 2.5})
+
+    assert answer["priorities"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
+    assert {**answer, "priorities": {}} == {**before, "priorities": {}}
+
+
 async def test_a_new_epoch_leaves_the_traces_and_ends_what_was_selected(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     one = await forest.selected(trace_id="mar11-t1")
