@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
 from state.client import Lab
+from state.decisions import Ending
 from state.errors import Unavailable
+from state.experiments import Experiments
 from tests.labs import (
     add_gpu,
     curl,
@@ -122,3 +126,24 @@ async def test_a_task_that_swallows_its_cancellation_is_ended_all_the_same() -> 
 
     assert swallowed.is_set()
     assert task.cancelled()
+
+
+class Told(BaseModel):
+    """An answer to a report."""
+
+    gain: float
+
+
+@pytest.mark.parametrize("gain", [math.nan, math.inf])
+async def test_a_run_does_not_end_with_an_answer_that_is_no_number(
+    client: httpx.AsyncClient, process: Process, gain: float
+) -> None:
+    await open_tag(client)
+    experiments = Experiments(process.lab)
+    e = await experiments.get(await registered(client))
+    ending = Ending(e, "discard", answer=Told(gain=gain), report={"op": "complete", "digest": "d"})
+
+    with pytest.raises(ValueError, match="JSON"):
+        await experiments.end(ending)
+
+    assert await experiments.get(e.experiment_id) == e
