@@ -321,5 +321,8 @@ class SwarmWorker:
             except Unavailable as problem:
                 self.say(problem.detail)
                 await asyncio.sleep(pause_s)
+            except Unauthenticated as problem:  # this start has not registered anew
+                self.say(problem.detail)
+                break
         if waiting := self._results.kept():
             self.say(f"results that wait here: {len(waiting)}; the next `nightjar join` hands them in")

@@ -249,6 +249,30 @@ def test_a_worker_that_its_server_has_forgotten_registers_anew(swarm: Swarm, wor
     assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
 
 
+def test_ctrl_c_in_the_baseline_of_a_worker_that_was_refused_keeps_its_results(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    revoked = problem(401, "Unauthenticated", "the token was revoked")
+    swarm.todo = [assignment("swarm-1")]
+    with joined_worker(tmp_path / "w1") as worker:
+        worker.first_join(swarm.url, "--max-runs", "1")
+        assert worker.ended() == 0
+        (worker.data / "results" / "swarm-2.json").write_text(
+            json.dumps({"function": "swarm::result", "request": swarm.results[0]})
+        )
+        worker.train_py.write_text(TRAIN.replace("LAYERS = 2", "LAYERS = 3"))
+        swarm.refusals = {"sync": [revoked], "result": [revoked]}
+        worker.join()
+        worker.until(lambda: "baseline 1 of 3" in worker.said, "its baseline is measured anew")
+        worker.script()
+
+        worker.signal(signal.SIGINT)
+
+        assert worker.ended() == 0
+        assert "does not know this worker any more (the token was revoked)" in worker.said
+        assert "results that wait here: 1; the next `nightjar join` hands them in" in worker.said
+
+
 def test_two_processes_are_not_one_worker(swarm: Swarm, worker: JoinedWorker) -> None:
     swarm.todo = [assignment("swarm-1", budget=120)]
     worker.first_join(swarm.url)
