@@ -104,10 +104,11 @@ class Race:
         return replace(ruling, after=ruling.after.model_copy(update={"seeds": seeds}))
 
     def loses_largest_gain(self, ruling: Ruling) -> bool:
-        """Whether the ruling demotes the keep with the tag's largest gain."""
+        """Whether the ruling demotes or contradicts the keep with the tag's largest gain."""
         e = ruling.experiment
         is_largest = e.best_key is None and e.delta is not None and e.delta == self.facts.tag.largest_gain
-        return is_largest and (e.status, ruling.status) == ("keep", "discard")
+        is_contradicted = ruling.fields.get("reason") == CONTRADICTED
+        return is_largest and e.status == "keep" and (ruling.status == "discard" or is_contradicted)
 
     def _ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
         best, direction = self.facts.best, self.facts.tag.direction

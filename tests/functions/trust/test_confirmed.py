@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 
+from functions.fold import CONTRADICTED
 from state.experiments import Window
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, tried
@@ -452,6 +454,25 @@ async def test_the_largest_gain_is_forgotten_once_further_runs_contradict_it(
 
     assert (await tag.standing("mar11-3"))[0] == status
     assert (await tag.lab.hash(tag.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)
+
+
+@pytest.mark.parametrize(("on_top", "largest"), [((), ""), ((9.4,), repr(9.5 - 9.4))])
+async def test_the_largest_gain_is_forgotten_where_the_runs_that_confirm_it_contradict_its_first(
+    tag: TagUnderTest, on_top: Sequence[float], largest: str
+) -> None:
+    await tag.open(baseline_repeats=0, max_retests=0)
+    for value in (10.0, 9.5, *on_top):
+        await tag.trained(value)
+    for name in ("mar11-1", "mar11-2", "mar11-2"):
+        await tag.told("/api/experiment/retest", experiment_id=name)
+    assert (await tag.lab.hash(tag.lab.keys.tag("mar11")))["largest_gain"] == repr(0.5)
+
+    for name, value in (("mar11-1.2", 10.01), ("mar11-2.2", 9.9), ("mar11-2.3", 9.9)):
+        await tag.measured(name, value)
+
+    assert (await tag.experiment("mar11-2"))["reason"] == CONTRADICTED
+    assert await tag.standing("mar11-2") == ("keep", "confirmed")
+    assert (await tag.lab.hash(tag.lab.keys.tag("mar11")))["largest_gain"] == largest
 
 
 async def test_a_spent_budget_keeps_no_keep_that_its_runs_refute(tag: TagUnderTest) -> None:
