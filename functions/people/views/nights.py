@@ -92,7 +92,7 @@ class NightView(BaseModel):
 
     tag: str
     metric: str
-    """Name of the values; `delta_bpb` if runs are judged by their delta from their worker's baseline."""
+    """Name of the values; `delta_bpb` if the best is a delta from its worker's baseline."""
     direction: str
     by_delta: bool
     """Whether its runs are a swarm's, judged by their delta from their worker's baseline."""
@@ -164,7 +164,8 @@ def night_view(
     tag, best = facts.tag, facts.best
     value, further = unbiased(best)
     noise = facts.noise.noise
-    by_delta = any(e.delta_bpb is not None for e in facts.recent)
+    has_delta = any(e.delta_bpb is not None for e in facts.recent)
+    by_delta = has_delta if best is None else best.experiment.delta_bpb is not None
 
     def gain(before: str | None, after: str) -> Gain | None:
         if after not in runs or (before not in runs if before else not by_delta):

@@ -35,6 +35,7 @@ from tests.labs import (
     refused,
     registered,
     told,
+    tried,
 )
 
 DIMENSIONS: list[dict[str, Any]] = [
@@ -1104,6 +1105,19 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
     assert (better.status, better.judged) == ("keep", 0.99)
     assert better.delta == pytest.approx(0.51)
     assert better.delta_bpb == pytest.approx(-0.01)
+
+
+async def test_the_night_names_the_metric_of_an_agent_s_best_beside_a_swarm(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    for value in (1.3, 1.2):
+        await tried(swarm.http, value, "swarm")
+    await swarm.join("w1", baseline_bpb=2.0)
+    await swarm.run("w1", 1.5)
+
+    night = await told(swarm.http, "/api/report/night", tag="swarm")
+
+    assert (night["metric"], night["by_delta"], night["best"]) == ("val_bpb", False, 1.2)
+    assert (night["first"], night["last"]) == (1.3, 1.2)
 
 
 async def test_a_first_run_that_is_worse_than_its_baseline_is_no_best(swarm: Swarm) -> None:
