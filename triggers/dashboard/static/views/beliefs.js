@@ -23,13 +23,16 @@ export const beliefs = {
     const history = h("div", { class: "plot low" });
     const graph = h("div", { class: "plot" });
     const importance = h("div", { class: "plot" });
+    const shares = panel("Importance", importance);
+    const unmeasured = h("p", { class: "dim note" }, "not measured yet");
+    shares.firstChild.append(unmeasured);
     const about = h("div", {});
     const [claims, course, evidence, dimensions] = [panel("Hypotheses", mix), panel("Belief over its evidence", history), panel("Evidence"), panel("Dimensions")];
     dimensions.classList.add("whole");
     const across = constants(page);
     course.firstChild.append(h("p", { class: "dim note" }, "full mark: a run won; band: 90 % interval"));
     const parts = [figures, h("div", { class: "columns roomy" }, claims, course), h("div", { class: "columns roomy" }, panel("Allocation and protocol", about), evidence),
-      h("div", { class: "columns roomy" }, panel("Theory graph", graph, h("details", {}, h("summary", {}, "In words"), words)), panel("Importance", importance)), across.element, dimensions];
+      h("div", { class: "columns roomy" }, panel("Theory graph", graph, h("details", {}, h("summary", {}, "In words"), words)), shares), across.element, dimensions];
     place.append(...parts);
     const tables = {
       claims: new Table(claims, { label: "hypotheses", key: (one) => one.hypothesis_id, open: (one) => choose(one.hypothesis_id), rowClass: (one) => (one.chosen ? "chosen" : null) }),
@@ -66,19 +69,19 @@ export const beliefs = {
       drawMix(hypotheses);
       tables.claims.show({ rows: hypotheses.map((one) => ({ ...one, chosen: one === chosen })), empty: "No hypothesis yet.", columns: [
         { id: "claim", title: "Claim", wide: true, cell: (one) => h("a", { class: "cut", title: one.statement, href: page.link({ hypothesis: one.hypothesis_id }) }, one.statement) },
-        { id: "status", title: "Status", width: 104, cell: (one) => badge(statusOf(one), STATUSES[statusOf(one)]) },
+        { id: "status", title: "Status", width: 96, cell: (one) => badge(statusOf(one), STATUSES[statusOf(one)]) },
         { id: "belief", title: "P", width: 50, number: true, cell: (one) => number(one.posterior_mean, 2) },
         { id: "interval", title: "90 % interval", width: 104, cell: (one) => interval(one) },
         { id: "count", title: "n", width: 46, number: true, cell: (one) => String(one.n_experiments) },
       ] });
       const steps = (moved?.steps ?? []).map(({ evidence: one, at }) => ({ ...one, at })).reverse();
       tables.evidence.show({ rows: steps, digits, empty: "No run bears on it yet.", columns: [
-        { id: "run", title: "Run", width: 112, cell: (one) => h("a", { href: page.to({ view: "run", run: one.experiment_id }) }, one.experiment_id) },
+        { id: "run", title: "Run", width: 92, cell: (one) => h("a", { class: "cut", title: one.experiment_id, href: page.to({ view: "run", run: one.experiment_id }) }, one.experiment_id) },
         { id: "outcome", title: "Outcome", about: "a number: a stopped run counts by its rank", width: 78, cell: ({ outcome }) => (outcome > 0 && outcome < 1 ? number(outcome, 2) : outcomeOf(outcome)) },
         { id: "against", title: "Against", wide: true, cell: (one) => cut(one.reference_id ? `${one.against} ${one.reference_id}` : one.against) },
-        { id: "contrast", title: "Gain over it", width: 88, number: true, cell: ({ contrast }) => better(contrast) },
+        { id: "contrast", title: "Over it", about: "gain over what it is compared with", width: 80, number: true, cell: ({ contrast }) => better(contrast) },
         { id: "delta", title: "Gain", about: "over its worker's baseline", width: 80, number: true, cell: ({ delta }) => better(delta) },
-        { id: "finished", title: "Age", width: 76, number: true, cell: ({ at }) => (at === null ? "" : h("time", { datetime: stampOf(at), title: local(stampOf(at)) }, "")) },
+        { id: "finished", title: "Age", width: 68, number: true, cell: ({ at }) => (at === null ? "" : h("time", { datetime: stampOf(at), title: local(stampOf(at)) }, "")) },
       ] });
       about.replaceChildren(chosen ? facts([
         ["Claim", chosen.statement], ["Source", chosen.source], ["Why", chosen.rationale], ["Part of", statementOf(chosen.parent_id)],
@@ -91,6 +94,7 @@ export const beliefs = {
       words.textContent = found.summary;
       tables.dimensions.show({ rows: found.dimensions, columns: dimensionColumns(page, tag, () => page.view.source.now()) });
       across.draw(found.dimensions);
+      unmeasured.hidden = found.dimensions.some(({ importance: share }) => share !== null);
       for (const each of charts) each.draw();
       charts[0].say(chosen ? `belief in ${chosen.statement} over its evidence, now ${number(chosen.posterior_mean, 2)}` : "");
       charts[1].say(`graph of ${counted(hypotheses.length, "hypothesis", "hypotheses")}`);

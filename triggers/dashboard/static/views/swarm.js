@@ -33,8 +33,8 @@ export const swarm = {
     function draw() {
       if (found === null || found.dimensions.length === 0) return;
       const { health, stats, leaders, active, night } = found;
-      const best = night.metric === "delta_bpb" ? night.best : stats.best_delta; // the mean of its further runs, as on the overview
-      const owner = page.runs.byId.get(night.best_experiment_id)?.worker;
+      const best = night.by_delta ? night.best : stats.best_delta; // the mean of its further runs, as on the overview
+      const owner = night.by_delta ? page.runs.byId.get(night.best_experiment_id)?.worker : null;
       const { digits } = page.runs;
       const gain = (delta) => (delta === null ? "" : signed(better * delta, { digits }).textContent);
       sync(figures, [
@@ -43,7 +43,7 @@ export const swarm = {
         { name: "Workers", value: String(health.active_workers), more: "heard of in ten minutes" },
         { name: "Queue", value: counted(health.queue_depth, "config"), more: `${counted(active.length, "run")} active` },
         { name: "Stopped early", value: `${number(stats.kill_rate, 1)} %`, more: `${stats.killed} stopped, ${stats.extended} extended` },
-        { name: "GPU time saved", value: span(stats.saved_gpu_seconds), more: "what stopped runs had left" },
+        { name: "GPU time saved", value: span(stats.saved_gpu_seconds), more: "left of stopped runs" },
       ], ({ name }) => name, figure);
       const known = new Map(found.populations.map((one) => [one.population_id, one]));
       const purpose = ({ id, population }) => (id.includes(".") ? `repeat of ${id.split(".")[0]}` : [known.get(population)?.strategy, known.get(population)?.hypothesis_statement].filter(Boolean).join(": "));
