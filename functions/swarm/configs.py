@@ -53,7 +53,7 @@ from state.records import SwarmWorker
 from state.swarm_facts import NextFacts, RefillFacts, Replenishing
 from state.swarms import Swarms
 
-REFILL_S = 60.0
+REFILL_S = 60
 LETTERS_AT_ONCE = 1_000_000
 """Most characters of configs in one commit: a longer one blocks Redis and its sender."""
 MOST_QUEUES = 500

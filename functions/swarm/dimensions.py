@@ -226,7 +226,7 @@ async def unfreeze(request: UnfreezeDimension, call: Call, dimensions: Dimension
     return await changed(request, call.caller.name, lambda d, _: unfrozen(d), dimensions)
 
 
-MEASURE_S = 60.0
+MEASURE_S = 60
 NEWS = 0.1
 """Share of the results that must be new since the last measurement."""
 LEAST_NEWS = 10
