@@ -288,7 +288,7 @@ def _holds_said(holds: Sequence[str], begin: str, later: Sequence[KeepRecord]) -
         return ""
     rate, best, newest = f"At a false discovery rate of {100 * RATE:.0f} %", later[-1].experiment_id, begin
     of = f"{len(later)} keep{'s' if len(later) > 1 else ''}"
-    told = f"{rate}, none of {of} holds yet."
+    told = f"{rate}, {f'none of {of} holds' if len(later) > 1 else 'the only keep does not hold'} yet."
     if holds:
         newest, verb = holds[-1], "hold" if len(holds) > 1 else "holds"
         chain = " Each is better than the one before it" if len(holds) > 1 else " It is better"

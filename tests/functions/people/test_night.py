@@ -94,7 +94,7 @@ async def test_the_keeps_that_hold_at_a_false_discovery_rate_are_told(client: ht
     assert (unknown["holds"], unknown["holds_said"]) == (None, "")
     assert before["holds"] == []
     assert before["holds_said"] == (
-        "At a false discovery rate of 10 %, none of 1 keep holds yet."
+        "At a false discovery rate of 10 %, the only keep does not hold yet."
         " Retests of mar11-2 and mar11-1 can show it for the best."
     )
     assert first["holds_said"] == (
