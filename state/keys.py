@@ -217,7 +217,7 @@ def _of_tag(lab: str, tag: str) -> TagKeys:
     return TagKeys(f"{{{lab}}}:tags:{tag}", *(f"{{{lab}}}:{name}:{tag}" for name in names))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # caches look it up often: by identity that is fast
 class Keys:
     """Key names of the lab `lab`; all share the Redis Cluster hash tag `{lab}`."""
 

@@ -72,12 +72,13 @@ def uncombined_pair(
     Those of different categories come first: two changes of one category are likelier to be one change twice.
     """
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
+    is_mixed = len({each.category for each in near_misses}) > 1
     best = None
     for a, b in combinations(near_misses, 2):
         is_alike = a.category == b.category
         if (is_alike and best) or frozenset((a.experiment_id, b.experiment_id)) in done:
             continue
-        if not is_alike:
+        if not (is_alike and is_mixed):
             return a, b
         best = a, b
     return best
