@@ -39,18 +39,6 @@ Due = tuple[str, float, int, int]
 """A warning that is due: the resource, its limit, and what is reserved and spent."""
 
 
-def write_books(change: Change, tag: str, more: Books) -> None:
-    """Add to what a tag has reserved and spent."""
-    key = change.lab.keys.tag(tag)
-    for name, by in zip(
-        (*SUMS["gpu_seconds"], *SUMS["runs"]),
-        (more.reserved_ms, more.spent_ms, more.reserved_runs, more.spent_runs),
-        strict=True,
-    ):
-        if by:
-            change.hincrby(key, name, by)
-
-
 async def due(change: Change, tag: Tag, more: Books) -> list[Due]:
     """The warnings that are due with a change of the books, where they were not given since their limits were set.
 

@@ -35,6 +35,7 @@ from state.records.base import dumps
 
 if TYPE_CHECKING:
     from state.client import Lab
+    from state.derived import Derived
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -441,6 +442,15 @@ class Change(Reader):
     def set(self, key: Key, text: Word, *, lasts_s: float | None = None) -> None:
         """Write a string; it may end by itself."""
         self._write("string", "SET", key, (text, *(() if lasts_s is None else ("PX", int(lasts_s * 1000)))))
+
+    def apply(self, shift: Derived) -> None:
+        """Change counters and indexes by this much."""
+        lab = self.lab.keys("")
+        for (key, name), by in shift.counts.items():
+            if by:
+                self.hincrby(lab + key, name, by)
+        for (key, name), score in shift.scores.items():
+            self.zrem(lab + key, name) if score is None else self.zadd(lab + key, {name: score})
 
     def incrby(self, key: Key, by: int = 1) -> None:
         """Raise a counter that is a string of its own."""

@@ -159,6 +159,16 @@ class Books:
     spent_ms: int = 0
     spent_runs: int = 0
 
+    def shift(self, tag: str) -> Derived:
+        """The same as a change of a tag's counters."""
+        counts = {
+            "reserved_gpu_ms": self.reserved_ms,
+            "spent_gpu_ms": self.spent_ms,
+            "reserved_runs": self.reserved_runs,
+            "spent_runs": self.spent_runs,
+        }
+        return Derived(defaultdict(int, {(f"tags:{tag}", name): by for name, by in counts.items()}))
+
     def __add__(self, other: Books) -> Books:
         return Books(
             self.reserved_ms + other.reserved_ms,

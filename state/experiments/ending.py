@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
-from state.booking import due, warn, write_books
+from state.booking import due, warn
 from state.change import NOW, Asked, Change, Decide, Word, clock, hgetall, hmget, size, zscore
 from state.decisions import BrokenLease, Ending, Growth
 from state.derived import Books, Derived, between, in_seconds, is_spent, milliseconds, step
 from state.experiments.ranking import add_trends, counted, counting, ends_at, trends_at
 from state.experiments.reading import ExperimentReader, retest_id
-from state.experiments.writing import FLAGS, LEASED, apply, keep_gpu, put_best, relist
+from state.experiments.writing import FLAGS, LEASED, keep_gpu, put_best, relist
 from state.facts import UNCHANGED, Comparison, RunFacts, Spread
 from state.ids import named_by
 from state.leases import Holding
@@ -259,7 +259,7 @@ class EndingStore(ExperimentReader):
         fields: dict[str, Word] = {"status": ending.status, "finished_at": NOW}
         fields |= flatten({**ending.fields, "answer": _kept_answer(ending)})
         change.hset(record, fields if nth is None else {**fields, "finish_number": nth})
-        apply(change, keys, shift)
+        change.apply(shift)
         if nth is not None:
             change.zadd(keys.of(e.tag).finished, {e.experiment_id: nth})
             if is_source:
@@ -267,7 +267,7 @@ class EndingStore(ExperimentReader):
             elif not found["newest"]["newest"]:
                 change.hset(keys.of(e.tag).forest, {"newest": "", "newest_nth": 0})
         self._learn(change, ending)
-        write_books(change, e.tag, booked)
+        change.apply(booked.shift(e.tag))
         for warning in warnings:
             warn(change, e.tag, *warning)
         if is_timed:
@@ -534,7 +534,7 @@ class EndingStore(ExperimentReader):
         fields: dict[str, Word] = {"status": "queued", "queued_at": NOW, "attempt": attempt}
         if outlasted:
             fields["reserved_gpu_seconds"] = in_seconds(whole)
-        write_books(change, e.tag, booked)
+        change.apply(booked.shift(e.tag))
         for warning in warnings:
             warn(change, e.tag, *warning)
         change.hset(keys.attempts(name), attempts)

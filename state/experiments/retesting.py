@@ -15,7 +15,7 @@ from state.decisions import Retest, Retraction, Ruling
 from state.experiments.queueing import GATE, enter_queue, next_round, served_round, waits_aside
 from state.experiments.ranking import add_trends, ends_at, pools_at, trends_at
 from state.experiments.reading import ExperimentReader, retest_id
-from state.experiments.writing import apply, are_as_read, grow, leave_noise, put_best, told, versions_of
+from state.experiments.writing import are_as_read, grow, leave_noise, put_best, told, versions_of
 from state.facts import RaceFacts, RetestFacts, RetractionFacts, Spread, Trend
 from state.ids import named_by
 from state.noise import code_of, noise_entry, noise_key, runs_at
@@ -230,7 +230,7 @@ class Retesting(ExperimentReader):
             ):
                 return False
             change.hset(record, {"status": ruling.status, **flatten(ruling.fields)})
-            apply(change, keys, ruling.shift)
+            change.apply(ruling.shift)
             change.hset(tag, flatten(ruling.tag_fields))
             grow(change, keys, growths)
             if ruling.verdict is not None:
@@ -320,7 +320,7 @@ class Retracting(ExperimentReader):
             has_end = await self._has_end(change, e, retraction.learnt)
 
             change.hset(record, {"status": "retracted", **flatten(retraction.fields)})
-            apply(change, keys, shift)
+            change.apply(shift)
             if int(counts[total] or 0) + shift.counts[categories, total] == 0:  # nothing was tried in it
                 change.hdel(keys(categories), total, kept)
             left_over = int(of_tag["total"] or 0) + shift.counts[f"tags:{e.tag}", "total"]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from state import reads
 from state.archive import packed
-from state.booking import PATCHES, SUMS, Booking, PatchEntry, due, reading_books, warn, write_books
+from state.booking import PATCHES, SUMS, Booking, PatchEntry, due, reading_books, warn
 from state.change import NOW, Change, Word, clock, exists, hgetall, hmget, loosely
 from state.derived import Books, in_seconds, milliseconds
 from state.experiments.ranking import REPORTED, Ranking
@@ -184,7 +184,7 @@ class Running(Ranking):
                 change.room(keys.tag(name), SUMS["gpu_seconds"], _limit_ms(tag))
                 reserved = milliseconds(e.reserved_gpu_seconds or 0.0) + more
                 change.hset(run, {"reserved_gpu_seconds": in_seconds(reserved)})
-                write_books(change, name, booked)
+                change.apply(booked.shift(name))
             for warning in warnings:
                 warn(change, name, *warning)
             if stops and not e.stopping:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from state.change import NOW, Change, Read, Word, hmget
 from state.decisions import Growth, LeftNoise
-from state.derived import Derived
 from state.facts import Spread
 from state.keys import Keys
 from state.leases import Renewal
@@ -35,16 +34,6 @@ def relist(change: Change, keys: Keys, e: Experiment, before: Status, after: Sta
         change.zrem(index, e.experiment_id)
     for index in keys.indexes(e, after):
         change.zadd(index, {e.experiment_id: e.number})
-
-
-def apply(change: Change, keys: Keys, shift: Derived) -> None:
-    """Change counters and indexes by this much."""
-    lab = keys("")
-    for (key, name), by in shift.counts.items():
-        if by:
-            change.hincrby(lab + key, name, by)
-    for (key, name), score in shift.scores.items():
-        change.zrem(lab + key, name) if score is None else change.zadd(lab + key, {name: score})
 
 
 def versions_of(keys: Keys, growths: Iterable[Growth]) -> list[Read[dict[str, str | None]]]:
