@@ -31,7 +31,7 @@ from state.private import read_key
 from state.settings import Settings
 from triggers.http.routes import make_app
 from triggers.ports import free_port
-from triggers.sse.stream import broadcasting
+from triggers.sse import broadcasting
 from triggers.web import WebServer, server_config
 
 gc.set_threshold(GARBAGE)  # what collecting tests makes stays

@@ -17,7 +17,7 @@ from triggers.cli.__main__ import COMMANDS
 from triggers.cli.up import command as up
 from triggers.lab import KINDS
 from triggers.ports import free_port
-from triggers.sse.stream import HEARTBEAT_S
+from triggers.sse import HEARTBEAT_S
 from workers.supervisor import main as supervisor
 
 DEPLOY = ROOT / "deploy"

@@ -37,12 +37,11 @@ from state.presence import LiveProcess, Presence
 from state.programs import charter_file, read_charter
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
-from triggers import clock, web
-from triggers.events import serving
+from triggers import clock, events, web
 from triggers.http.hosts import check_bind
 from triggers.ports import check_port, local_url
 
-KINDS: Mapping[str, Callable[..., int]] = {"web": web.main, "events": serving.main, "clock": clock.main}
+KINDS: Mapping[str, Callable[..., int]] = {"web": web.main, "events": events.main, "clock": clock.main}
 """The processes of every lab, with their main functions."""
 READY_S = 120.0
 LOOK_S = 0.05

@@ -28,7 +28,7 @@ from state.records import STATUSES, Gpu
 from state.reports import Reports
 from triggers.http.exchange import Exchange
 from triggers.http.identity import admit
-from triggers.sse.stream import Broadcast
+from triggers.sse import Broadcast
 
 TAGS_COUNTED = 200
 """Experiments are counted over this many newest tags, so that a scrape costs the same in a lab of any size."""

@@ -32,7 +32,7 @@ from triggers.http.connection import LimitedConnection
 from triggers.http.hosts import check_bind
 from triggers.http.routes import make_app
 from triggers.ports import local_url, shared_socket
-from triggers.sse.stream import broadcasting
+from triggers.sse import broadcasting
 
 log = logging.getLogger(__name__)
 

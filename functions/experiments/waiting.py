@@ -193,7 +193,7 @@ class LogLines(Response):
 async def log(request: ReadLog, experiments: Experiments) -> LogLines:
     """The newest lines of its log and its last report; with `after` and `timeout`, waits for newer ones.
 
-    Over HTTP, `follow=true` makes server-sent events of it: see `triggers/sse/run_log.py`.
+    Over HTTP, `follow=true` makes server-sent events of it: see `triggers/run_log.py`.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + request.timeout

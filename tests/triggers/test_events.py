@@ -24,8 +24,8 @@ from state.records import Gpu
 from state.schedules import Firings
 from state.settings import Settings
 from tests.labs import claimed, gone
-from triggers.events.delivery import _keep, run_binding
-from triggers.events.serving import AT_ONCE, bindings
+from triggers.delivery import _keep, run_binding
+from triggers.events import AT_ONCE, bindings
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triggers.events.delivery.FIRST_BACKOFF_S", 0.05)
+    monkeypatch.setattr("triggers.delivery.FIRST_BACKOFF_S", 0.05)
 
 
 class Fact(Request):

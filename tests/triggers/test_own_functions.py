@@ -23,9 +23,9 @@ from tests.triggers.sse.test_stream import read
 from tests.triggers.test_events import settled
 from tests.triggers.test_webhooks import added, receiving, until
 from tests.triggers.test_webhooks import delivering as delivering_webhooks
-from triggers.events.delivery import run_binding
-from triggers.events.serving import bindings
-from triggers.sse.stream import Filter, broadcasting
+from triggers.delivery import run_binding
+from triggers.events import bindings
+from triggers.sse import Filter, broadcasting
 
 __all__ = ["forgotten"]
 
@@ -59,7 +59,7 @@ async def heard(request: Request, own: Own) -> Heard:
 
 @pytest.fixture(autouse=True)
 def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triggers.events.delivery.FIRST_BACKOFF_S", 0.05)
+    monkeypatch.setattr("triggers.delivery.FIRST_BACKOFF_S", 0.05)
 
 
 @pytest.fixture

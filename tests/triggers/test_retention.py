@@ -14,7 +14,7 @@ from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
 from state.stream import TRIM_STEP, UNSERVED_S, Subscription
 from tests.labs import open_tag, refused, told
-from triggers.sse.stream import Filter, broadcasting
+from triggers.sse import Filter, broadcasting
 
 DAY_MS = 86_400_000
 

@@ -26,7 +26,7 @@ from state.events import SENTENCES, UNREADABLE, Event
 from state.settings import Settings
 from state.webhooks import Receivers, is_public, seconds
 from tests.labs import dump, events_of, open_tag, refused, told
-from triggers.events.serving import LONGEST_BACKOFF_S, MAX_DELIVERIES, serve_webhooks
+from triggers.events import LONGEST_BACKOFF_S, MAX_DELIVERIES, serve_webhooks
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triggers.events.delivery.FIRST_BACKOFF_S", 0.02)
+    monkeypatch.setattr("triggers.delivery.FIRST_BACKOFF_S", 0.02)
 
 
 @dataclass
@@ -215,7 +215,7 @@ async def test_only_the_types_and_the_tag_that_were_asked_for_are_sent(
 async def test_a_poisoned_receiver_ends_in_dead_letters_while_others_go_on(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triggers.events.serving.MAX_DELIVERIES", 3)
+    monkeypatch.setattr("triggers.events.MAX_DELIVERIES", 3)
     async with receiving(lambda got: (500, {})) as bad, receiving() as good, delivering(process):
         bad_id, _ = await added(client, bad, types=["tag.created"])
         good_id, _ = await added(client, good, types=["tag.created"])

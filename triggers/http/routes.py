@@ -38,8 +38,8 @@ from triggers.http.problems import problem_document
 from triggers.mcp.tools import Mcp
 from triggers.metrics import metrics
 from triggers.openapi import AMONG_SCHEMAS, docs_page, openapi
-from triggers.sse.run_log import LOG, following
-from triggers.sse.stream import events
+from triggers.run_log import LOG, following
+from triggers.sse import events
 
 DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 

@@ -568,7 +568,7 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
 async def test_one_token_does_not_take_every_place_of_the_event_streams(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triggers.sse.stream.STREAMS_EACH", 1)
+    monkeypatch.setattr("triggers.sse.STREAMS_EACH", 1)
     async with served_client(process) as http:
         ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
         async with http.stream("GET", "/api/events", headers=ann) as first:

@@ -15,7 +15,7 @@ from functions.kernel.table import table
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import bearer, open_tag, problem, registered
-from triggers.sse import stream
+from triggers import sse
 
 EACH = 2
 
@@ -84,7 +84,7 @@ async def test_one_more_wait_than_a_token_may_have_is_told_when_to_come_back(wai
 
 
 def test_a_token_waits_64_times_and_opens_16_event_streams_by_default() -> None:
-    assert (invoke.WAITS_EACH, stream.STREAMS_EACH) == (64, 16)
+    assert (invoke.WAITS_EACH, sse.STREAMS_EACH) == (64, 16)
 
 
 async def test_who_waits_where_the_process_ends_is_told_to_ask_again(waiters: Waiters) -> None:

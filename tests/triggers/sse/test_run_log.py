@@ -147,7 +147,7 @@ async def test_a_run_that_has_ended_is_told_once_even_to_who_has_seen_it(http: h
 async def test_logs_that_are_followed_count_as_event_streams_of_their_token(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triggers.sse.stream.STREAMS_EACH", 1)
+    monkeypatch.setattr("triggers.sse.STREAMS_EACH", 1)
     headers = await bearer(process, "ann", "agent")
     async with served_client(process) as http:
         await open_tag_as(http, headers)

@@ -22,8 +22,8 @@ from state.stream import Stream, follows
 from state.token_values import Proof
 from tests.conftest import served_client
 from tests.labs import open_tag, registered, tried
-from triggers.sse import stream
-from triggers.sse.stream import SLOW_AFTER, Broadcast, Filter, Outbox, Subscriber, broadcasting, encode
+from triggers import sse
+from triggers.sse import SLOW_AFTER, Broadcast, Filter, Outbox, Subscriber, broadcasting, encode
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def broadcast(process: Process) -> AsyncIterator[Broadcast]:
 @pytest.fixture
 async def served(process: Process, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
     """HTTP over a socket, as a stream that does not end needs it; at most two streams at once."""
-    monkeypatch.setattr(stream, "STREAMS", 2)
+    monkeypatch.setattr(sse, "STREAMS", 2)
     async with served_client(process) as http:
         yield http
 
@@ -156,7 +156,7 @@ async def test_what_happens_while_an_idle_reader_looks_where_to_begin_is_not_los
             return await newest()
 
         monkeypatch.setattr(own, "newest", meanwhile)
-        monkeypatch.setattr("triggers.sse.stream.IDLE_S", 0.01)
+        monkeypatch.setattr("triggers.sse.IDLE_S", 0.01)
         told = await asyncio.wait_for(subscriber.waiting.get(), 30)
 
     assert told is not None
@@ -345,7 +345,7 @@ async def test_a_cut_between_two_of_one_send_leaves_nothing_out_that_nothing_new
 async def test_the_last_events_are_the_last_of_those_that_are_wanted(
     served: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "BACKLOG_PAGE", 3)
+    monkeypatch.setattr(sse, "BACKLOG_PAGE", 3)
     await open_tag(served, "mar11")
     for value in (1.0, 0.9, 0.8, 0.7):
         await tried(served, value)
@@ -383,7 +383,7 @@ async def test_more_streams_than_one_process_serves_are_told_to_come_back(served
 async def test_a_quiet_stream_says_that_it_is_there(
     broadcast: Broadcast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triggers.sse.stream.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("triggers.sse.HEARTBEAT_S", 0.05)
     with broadcast.connected(Filter(min_interval_s=3600)) as subscriber:
         async with aclosing(broadcast.tell(subscriber, await broadcast.beginning(None))) as telling:
             said = [await anext(telling) for _ in range(4)]
@@ -394,7 +394,7 @@ async def test_a_quiet_stream_says_that_it_is_there(
 async def test_a_process_that_slept_lets_its_subscribers_come_back(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triggers.sse.stream.AWAY_S", -1.0)  # every read counts as a sleep
+    monkeypatch.setattr("triggers.sse.AWAY_S", -1.0)  # every read counts as a sleep
     async with broadcasting(process) as broadcast:
         with broadcast.connected(Filter()) as subscriber:
             telling = broadcast.tell(subscriber, await broadcast.beginning(None))

@@ -17,7 +17,7 @@ from functions.kernel.process.running import ended
 from state.errors import Invalid
 from triggers.http.exchange import Endpoint, Exchange
 from triggers.http.identity import identify
-from triggers.sse.stream import HEARTBEAT_S, NONE, STILL_HERE, Blocks, EventStream, Subscriber
+from triggers.sse import HEARTBEAT_S, NONE, STILL_HERE, Blocks, EventStream, Subscriber
 
 LOG = "experiment::log"
 YES = frozenset({"", "1", "true"})

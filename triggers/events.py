@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from state.pool import Pool
 from state.settings import Settings
 from state.stream import GroupGone, Subscription
 from state.webhooks import Receivers, Webhook, Webhooks
-from triggers.events.delivery import Binding, run_binding
+from triggers.delivery import Binding, run_binding
 
 log = logging.getLogger(__name__)
 
@@ -236,3 +237,7 @@ async def serve(settings: Settings) -> None:
 
 def main() -> int:
     return run("events", serve)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""The lab's events as server-sent events."""
