@@ -19,7 +19,7 @@ from functions.kernel.own import load
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.running import run, stop_signals
 from functions.kernel.table import table
-from functions.people.views.messages import message_id, payload, signed
+from functions.people.webhooks import message_id, payload, signed
 from state.errors import NightjarError, Unavailable
 from state.events import Event
 from state.pool import Pool

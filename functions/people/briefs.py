@@ -27,7 +27,7 @@ from functions.experiments.views.runs import selection_view, sketch_view
 from functions.kernel.contract import OfTag, Request, Response, function
 from functions.kernel.off_loop import Children
 from functions.people.diffs import own_changes
-from functions.people.views.nights import NightView, markdown, night_view
+from functions.people.views import NightView, markdown, night_view
 from functions.search.rules.suggestions import short
 from functions.trust.rules.guarding import in_words
 from functions.trust.rules.noise import near_scores

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from functions.people.rules.agents import LONGEST_LIMIT_S, Patience
-from triggers.agents.keeper import AgentOrders, KeptAgent
+from triggers.agents.keeper import LONGEST_LIMIT_S, AgentOrders, KeptAgent, Patience
 from triggers.agents.place import AgentFolder
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook as Reference
 
 from functions.kernel.process.lifecycle import Process
-from functions.people.views.messages import message_id, payload, sentence, signed
+from functions.people.webhooks import message_id, payload, sentence, signed
 from state.events import SENTENCES, UNREADABLE, Event
 from state.settings import Settings
 from state.webhooks import Receivers, is_public, seconds

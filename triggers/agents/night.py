@@ -14,10 +14,9 @@ from typing import Any
 from functions.formats.agent_output import Usage
 from functions.kernel.process.redaction import hide
 from functions.kernel.process.running import launcher
-from functions.people.rules.agents import Patience
 from state.errors import Conflict, Forbidden, Invalid, NightjarError, Unauthenticated
 from state.settings import Settings, own_environment
-from triggers.agents.keeper import AgentOrders, KeptAgent
+from triggers.agents.keeper import AgentOrders, KeptAgent, Patience
 from triggers.agents.place import AgentFolder, git
 from triggers.cli.lab_http import LabHttp, bearer_of
 from triggers.cli.output import ERROR, OK

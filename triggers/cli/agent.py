@@ -72,7 +72,7 @@ def command(
     started again when it exits, is silent or idle. The night ends with the tag's budget, a pause, or Ctrl-C.
     """
     from functions.kernel.process.project import repository_around
-    from functions.people.rules.agents import Patience
+    from triggers.agents.keeper import Patience
     from triggers.agents.night import night
 
     names = [name] if count == 1 else [f"{name}-{nth + 1}" for nth in range(count)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.usage_limit import usage_limit
+from functions.formats.agent_output import usage_limit
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 26, 22, 15, tzinfo=BERLIN)  # a Thursday

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.formats.constants import read_constants
-from functions.formats.swarm_script import read_swarm_script
 from state.errors import Invalid
+from workers.swarm.project import read_swarm_script
 
 TINYLM = (Path(__file__).parents[3] / "examples" / "tinylm" / "train.py").read_bytes()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from functions.people.rules.agents import (
+from triggers.agents.keeper import (
     Patience,
     awaited,
     end_of_night,

@@ -1,1 +1,0 @@
-"""Rules decide: values in, values out; no clock, no chance, no input or output."""
