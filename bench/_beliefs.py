@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from functions.beliefs.rules.concluding import concerned, finished_run, learned
-from functions.beliefs.rules.dimension_claims import adapted, begun, irrelevant_dimension
+from functions.beliefs.rules.declaring import adapted, begun, irrelevant_dimension
 from functions.beliefs.rules.sharing import shared_out, texts
 from functions.swarm.rules.dimensions import frozen, with_one
 from state.belief_facts import BeliefFacts, Learning, LearningFacts, ProposalFacts, StoredEvidence

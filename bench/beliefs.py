@@ -29,8 +29,7 @@ from bench._report import Bench
 from functions.beliefs.rules.evidence import ARCHIVED, MOST_KEPT, outcome_of
 from functions.beliefs.rules.learning import BeliefState, after, after_run
 from functions.beliefs.rules.posterior import posterior_of
-from functions.beliefs.rules.strategies import COMPARED, strategy_of
-from functions.beliefs.rules.terms import BeliefTerms, FinishedRun, Survivors, band_of
+from functions.beliefs.rules.terms import COMPARED, BeliefTerms, FinishedRun, Survivors, band_of, strategy_of
 from functions.beliefs.rules.whole_range import (
     ENOUGH_REPEATS,
     Block,

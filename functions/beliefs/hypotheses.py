@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from functions.beliefs.rules.concluding import concerned, finished_run, learned
-from functions.beliefs.rules.dimension_claims import adapted, begun, reopened
+from functions.beliefs.rules.declaring import adapted, begun, reopened
 from functions.beliefs.rules.gate import GateAnswer, Gated, gated
 from functions.beliefs.rules.posterior import PosteriorPoint, trajectory
 from functions.beliefs.rules.sharing import reference_config, shared_out, texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from functions.beliefs.rules.chronicle import chapter, is_due
+from functions.beliefs.rules.theory import chapter, is_due
 from functions.beliefs.views import checkpoint_text, journal_text
 from functions.kernel.contract import Command, Http, OfSwarm, On, Response, Text, function
 from state.change import Change

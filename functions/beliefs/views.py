@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from functions.beliefs.rules.chronicle import Chapter
 from functions.beliefs.rules.learning import EffectSizes, effect
 from functions.beliefs.rules.posterior import Posterior, posterior
+from functions.beliefs.rules.theory import Chapter
 from functions.formats.markdown import code, table, text_of
 from functions.kernel.contract import Response
 from functions.search.rules.suggestions import short

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from functions.beliefs.rules.dimension_claims import irrelevant_dimension
+from functions.beliefs.rules.declaring import irrelevant_dimension
 from functions.experiments.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
 from functions.kernel.contract import Call, Command, Every, Line, OfTag, On, Response, function
 from functions.swarm.profiles import Profile, dimensions_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from functions.beliefs.rules.strategies import COMPARED
 from functions.beliefs.rules.terms import (
+    COMPARED,
     BeliefTerms,
     EvidencePolicy,
     FinishedRun,

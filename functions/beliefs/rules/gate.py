@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from functions.beliefs.rules.constraints import checked_constraint, known_dimensions
 from functions.beliefs.rules.declaring import DeclaredHypothesis, checked_test, explained, new_hypothesis
 from functions.beliefs.rules.evidence import about
 from functions.beliefs.rules.protocols import is_test
+from functions.beliefs.rules.specs import checked_constraint, known_dimensions
 from state.errors import Invalid
 from state.records import Dimension, Hypothesis, HypothesisSource, Value
 

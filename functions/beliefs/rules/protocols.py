@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Final, Literal
 
 from functions.beliefs.rules.learning import after_test
-from functions.beliefs.rules.significance import (
+from functions.beliefs.rules.posterior import (
     Cells,
     concordance,
     concordance_p,

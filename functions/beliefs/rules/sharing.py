@@ -9,8 +9,14 @@ from functions.beliefs.rules.evidence import ARCHIVED, about
 from functions.beliefs.rules.learning import DECIDED, ENOUGH_RUNS
 from functions.beliefs.rules.posterior import posterior
 from functions.beliefs.rules.protocols import is_blocked, is_test, spec_now
-from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, REFERENCED, shape_of, strategy_of
-from functions.beliefs.rules.terms import is_of_influence
+from functions.beliefs.rules.terms import (
+    COMPARED,
+    MOST_VARIED,
+    REFERENCED,
+    is_of_influence,
+    shape_of,
+    strategy_of,
+)
 from functions.swarm.rules.populations import Population, population_id
 from functions.swarm.rules.shapes import Shape, contradictions, standing_config
 from state.belief_facts import BeliefFacts

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from functions.beliefs.rules.allocation import population_for
-from functions.beliefs.rules.strategies import COMPARED, REFERENCED
-from functions.beliefs.rules.terms import EvidencePolicy
+from functions.beliefs.rules.terms import COMPARED, REFERENCED, EvidencePolicy
 from functions.swarm.rules.shapes import Shape, SwarmStrategy, standing_config
 from state.errors import Invalid
 from state.policy import Policy

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from functions.beliefs.rules.chronicle import chapter, is_due, snapshot
+from functions.beliefs.rules.theory import chapter, is_due, snapshot
 from functions.beliefs.views import MOST_ROWS, checkpoint_text
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.shapes import SwarmStrategy

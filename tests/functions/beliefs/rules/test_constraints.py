@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from functions.beliefs.rules.constraints import with_rival
+from functions.beliefs.rules.specs import with_rival
 from state.records import Dimension
 from tests.functions.beliefs.rules.sample import REFERENCE, claim
 from tests.functions.swarm.rules.sample import DEPTH, LR, at, dimension

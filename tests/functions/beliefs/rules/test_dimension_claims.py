@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from functions.beliefs.rules.constraints import named_dimensions
 from functions.beliefs.rules.declaring import (
     DeclaredHypothesis,
+    bootstrapped,
     declared_hypotheses,
     new_hypothesis,
 )
-from functions.beliefs.rules.dimension_claims import bootstrapped
+from functions.beliefs.rules.specs import named_dimensions
 from state.errors import Invalid
 from state.records import Hypothesis
 from tests.functions.swarm.rules.sample import DEPTH, LR, OPTIMIZER, SOME, at

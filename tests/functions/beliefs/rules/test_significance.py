@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from functions.beliefs.rules.significance import (
+from functions.beliefs.rules.posterior import (
     concordance,
     concordance_p,
     contrast,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.beliefs.rules.specs import DecisionRule, InteractionGrid
-from functions.beliefs.rules.strategies import COMPARED, MOST_VARIED, shape_of, strategy_of
+from functions.beliefs.rules.terms import COMPARED, MOST_VARIED, shape_of, strategy_of
 from functions.swarm.rules.shapes import NEAR, Shape, SwarmStrategy, drawn_config
 from state.records import Hypothesis, Value
 from tests.functions.beliefs.rules.sample import believed, claim

@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import pytest
 
-from functions.beliefs.rules.dimension_claims import bootstrapped
+from functions.beliefs.rules.declaring import bootstrapped
 from functions.beliefs.rules.sharing import may_be_tested
 from functions.swarm.rules.handing_out import fits, handed_out
 from functions.swarm.rules.proposals import Observation
