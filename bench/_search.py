@@ -22,7 +22,7 @@ from bench._tag import KeepingTag, SimulatedRetest
 from bench.earlystop import StoppingTag
 from functions.experiments.rules.opening import swarm_policy, swarm_tag
 from functions.runs.rules.ticks import bucket_of
-from functions.swarm.profiles import swarm_dimensions
+from functions.swarm.dimensions import swarm_dimensions
 from functions.swarm.rules.dimensions import checked
 from functions.swarm.rules.duplicates import fingerprint
 from functions.swarm.rules.handing_out import QueuedConfig

@@ -28,7 +28,7 @@ from functions.kernel.process.supervision import (
     stopping_on_signals,
 )
 from functions.kernel.table import table
-from functions.swarm.profiles import swarm_dimensions
+from functions.swarm.dimensions import swarm_dimensions
 from state.child_heartbeat import LOOKS
 from state.client_settings import host_name
 from state.embedded import EmbeddedRedis, broker_url, make_data_dir

@@ -25,7 +25,7 @@ from functions.kernel.process.meters import import_late, watch
 from functions.kernel.process.process_identity import birth_name
 from functions.kernel.process.running import ended, run, stop_signals
 from functions.kernel.table import table
-from functions.swarm.profiles import swarm_dimensions
+from functions.swarm.dimensions import swarm_dimensions
 from state.client_settings import host_name
 from state.settings import Settings, set_in_vain
 from triggers.http.connection import LimitedConnection

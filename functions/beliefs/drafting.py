@@ -15,8 +15,7 @@ from functions.formats.authored import HypothesisProposals
 from functions.kernel.authoring import PiLane
 from functions.kernel.contract import CATEGORIES, Call, Command, On, Response, function
 from functions.kernel.lanes import Author, Commission
-from functions.pi.rules.findings import findings_of
-from functions.pi.rules.templates import suggested
+from functions.pi.rules.findings import findings_of, suggested
 from functions.pi.views import findings_text
 from state.errors import Conflict
 from state.hypotheses import Hypotheses

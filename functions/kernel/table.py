@@ -28,8 +28,8 @@ HOMES: Mapping[str, tuple[str, ...]] = {
         "experiments.waiting",
         "trust.retests",
     ),
-    "function": ("lab.functions",),
-    "gpu": ("runs.leases", "runs.training", "runs.health"),
+    "function": ("lab.status",),
+    "gpu": ("runs.leases", "runs.training"),
     "hypothesis": ("beliefs.hypotheses", "beliefs.drafting", "beliefs.graph"),
     "invocation": ("experiments.reading",),
     "journal": ("beliefs.journal",),
@@ -44,7 +44,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "tag": ("experiments.tags",),
     "token": ("people.tokens",),
     "trace": ("branches.traces", "branches.selecting", "branches.context"),
-    "trust": ("trust.certificates", "trust.distilling", "trust.shrinkage", "trust.transferring"),
+    "trust": ("trust.certificates", "trust.distilling", "trust.transferring"),
     "webhook": ("people.webhooks",),
 }
 """The modules of `functions` that declare the functions of a noun."""

@@ -26,13 +26,14 @@ from functions.kernel.contract import (
     function,
 )
 from functions.kernel.lanes import Author, Commission
-from functions.pi.rules import templates
 from functions.pi.rules.findings import (
+    TEMPLATES,
     Findings,
     ProgramStep,
     findings_of,
     next_step,
     patience_s,
+    program_update,
     reason_due,
     strategy_of,
 )
@@ -58,11 +59,11 @@ async def authored(
     author: Author | None, task: str, findings: Findings, due: DueFacts, *, reason: str
 ) -> ProgramVersion:
     """The version after `due`, by author or templates. Its strategy is that of most workers, not of a draft."""
-    update, name = None, templates.NAME
+    update, name = None, TEMPLATES
     if author is not None:
         update = await author.write(ProgramUpdate, Commission(task, findings_text(findings)))
-        name = templates.NAME if update is None else author.name
-    update = update or templates.program_update(findings)
+        name = TEMPLATES if update is None else author.name
+    update = update or program_update(findings)
     return ProgramVersion(
         number=due.number,
         at=due.now,

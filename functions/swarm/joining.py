@@ -16,7 +16,7 @@ from functions.formats.program_document import Reader
 from functions.kernel.contract import Call, Command, Http, Request, Response, function
 from functions.kernel.rules.access import LOCAL, Caller, check_tags, check_worker
 from functions.pi.views import document_for
-from functions.swarm.profiles import swarm_dimensions
+from functions.swarm.dimensions import swarm_dimensions
 from functions.swarm.rules.dimensions import checked, defined, definition_events
 from functions.swarm.rules.handing_out import run_time_s
 from functions.swarm.rules.populations import population_of

@@ -17,7 +17,6 @@ from functions.formats.patches import text_of
 from functions.kernel.clone import WholeCode, lacks, lines_between, recombined
 from functions.kernel.contract import Call, Command, On, Request, Response, function
 from functions.kernel.off_loop import Children, statistics_loaded
-from functions.trust.apart import POLICY, codes_of, free_name, open_beside, submit_beside
 from functions.trust.certificates import begin_run
 from functions.trust.rules.distilling import (
     Finish,
@@ -30,6 +29,7 @@ from functions.trust.rules.distilling import (
     most_runs,
 )
 from functions.trust.rules.noise import near_margin
+from functions.trust.transferring import POLICY, codes_of, free_name, open_beside, submit_beside
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments
 from state.ids import Tag as TagName

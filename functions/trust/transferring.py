@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
@@ -14,7 +18,6 @@ from functions.formats.constants import lengthened
 from functions.kernel.clone import Code, WholeCode, scripts_of
 from functions.kernel.contract import Call, Command, On, Response, function
 from functions.kernel.off_loop import Children
-from functions.trust.apart import POLICY, codes_of, free_name, open_beside, submit_beside
 from functions.trust.rules.certifying import begun, reference_of
 from functions.trust.rules.transferring import certificate_of, ended, judged, planned, why_not
 from state.errors import Conflict, Invalid
@@ -22,10 +25,92 @@ from state.experiments import Experiments
 from state.facts import TrainFacts
 from state.ids import ExperimentId
 from state.ids import Tag as TagName
-from state.records import OPEN, Experiment, Transfer
+from state.noise import unseeded
+from state.policy import Policy
+from state.records import NO_CHANGE, OPEN, Experiment, Tag, Transfer
 from state.settings import Settings
 from state.tags import Tags
 from state.trust import Certificates, Transfers
+
+log = logging.getLogger(__name__)
+
+# -- Code of a tag that runs again in a tag of its own, under the same conditions: for transfers and distillations.
+
+POLICY = {
+    "keep_rule": "strict",
+    "baseline_first": False,
+    "baseline_repeats": 0,
+    "max_retests": 0,
+    "traces.mode": "single",
+    "stopping.rule": "none",
+    "on_abort": "advise",
+}
+"""Differences from the policy of the tag: each run has its whole time, and none is repeated by itself."""
+
+
+async def free_name(tag: str, what: str, taken: Collection[str], tags: Tags) -> str:
+    """The name of a new tag beside this one."""
+    nth = 1
+    while (name := f"{tag[:28]}-{what}{nth}") in taken or await tags.existing(name) is not None:
+        nth += 1
+    return name
+
+
+SAME = {"base_commit", "evaluator", "evaluator_files", "evaluator_command", "hidden_split"}
+"""Fields of a tag that the one beside it shares."""
+
+
+async def open_beside(into: str, tag: Tag, policy: Policy, call: Call) -> None:
+    """Open the tag of the runs, unless it is open."""
+    body = {
+        "tag": into,
+        "metric": {"name": tag.metric, "direction": tag.direction},
+        **tag.model_dump(include=SAME),
+        "policy": policy.model_dump(mode="json"),
+    }
+    try:
+        await call.invoke("experiment::setup", body)
+    except Conflict:
+        log.info("%s is open already", into)
+
+
+async def codes_of(found: Sequence[Experiment], experiments: Experiments) -> dict[str, WholeCode]:
+    """The code of each of these experiments. Raises Invalid: a patch is lost."""
+    patches = await experiments.patches_named([e.diff_id for e in found])
+    codes = dict[str, WholeCode]()
+    for e, patch in zip(found, patches, strict=True):
+        if patch is None and (e.diff_id is None or not e.is_unpatched):
+            raise Invalid(
+                f"the patch of {e.experiment_id} is not in the lab", hint="retract it, or restore it"
+            )
+        slots = (await experiments.train_facts(e.experiment_id)).slots if e.config_delta else ()
+        scripts = next(iter(scripts_of_run(slots, (), e.gpu_id)), ()) if e.config_delta else ()
+        codes[e.experiment_id] = WholeCode(
+            patch or NO_CHANGE, unseeded(e.config_delta) or {}, scripts or ("train.py",)
+        )
+    return codes
+
+
+async def submit_beside(into: str, code: WholeCode, what: str, of: Mapping[str, Any], call: Call) -> str:
+    """The experiment of some code, the same however often it is asked for. Each has a seed of its own.
+
+    `of`: fields that its submission has otherwise.
+    """
+    digest = hashlib.sha1(what.encode() + code.patch, usedforsecurity=False).hexdigest()
+    body = {
+        "tag": into,
+        "hypothesis": "The score stays the same.",
+        "category": "ablation",
+        "commit_sha": digest,
+        "diff_summary": what,
+        "diff": code.patch.decode(),
+        "config_delta": dict(code.constants) or None,
+        "seed": int(digest[:7], 16),
+        "agent": "distil",
+        "request_id": f"{into}.{digest}",
+        **of,
+    }
+    return str((await call.invoke("experiment::submit", body))["experiment_id"])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from functions.formats.constants import patch_constants, read_constants
 from functions.formats.dimensions import LONGEST_FILE, read_dimensions, scan, scanned_file
-from functions.swarm.profiles import PROFILES, dimensions_of
+from functions.swarm.dimensions import PROFILES, dimensions_of
 from functions.swarm.rules.dimensions import MOST, checked, value_of
 from functions.swarm.rules.scanning import suggestion
 from state.errors import Invalid

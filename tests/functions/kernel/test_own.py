@@ -12,7 +12,7 @@ from functions.branches.rules import schedulers
 from functions.kernel import own, schemas
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import OWN, table
-from functions.lab.functions import _rows
+from functions.lab.status import _rows
 from functions.swarm.rules import sampling
 from functions.swarm.rules.shapes import Shape
 from state.errors import Conflict, Invalid

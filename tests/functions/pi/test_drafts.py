@@ -10,8 +10,7 @@ import pytest
 
 from functions.beliefs import hypotheses
 from functions.kernel.process.lifecycle import Process
-from functions.pi.rules.findings import Findings
-from functions.pi.rules.templates import suggested
+from functions.pi.rules.findings import Findings, suggested
 from state.records import Hypothesis
 from tests.functions.pi.test_programs_by_models import SAID, author_process
 from tests.functions.swarm.test_swarm import DIMENSIONS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from functions.formats.dimensions import EXAMPLE
-from functions.swarm.profiles import PROFILES, Profile, dimensions_of, swarm_dimensions
+from functions.swarm.dimensions import PROFILES, Profile, dimensions_of, swarm_dimensions
 from state.errors import Invalid
 
 

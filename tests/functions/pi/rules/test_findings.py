@@ -8,9 +8,9 @@ from dataclasses import replace
 from functions.pi.rules.findings import (
     Findings,
     Region,
+    program_update,
     regions_of,
 )
-from functions.pi.rules.templates import program_update
 from functions.pi.views import block_of, findings_text
 from state.records import Dimension, Hypothesis, Value
 
