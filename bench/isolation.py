@@ -21,7 +21,7 @@ import click
 from rich.table import Table
 
 from bench._report import Bench
-from functions.kernel.process.worker_options import Isolation
+from functions.kernel.process.remote import Isolation
 from state.settings import Settings
 from tests.workers.watching import Orders
 from triggers.cli.demo import make_project

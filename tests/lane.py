@@ -12,8 +12,7 @@ from functions.kernel.process.remote import Remote
 from tests.labs import told
 from workers.attempt.attempted import attempted
 from workers.attempt.job import Runner
-from workers.lane.client import RemoteLab
-from workers.lane.spool import Spool
+from workers.lane.client import RemoteLab, Spool
 from workers.lane.trainer import CALLED, RemoteLease, job_of
 
 

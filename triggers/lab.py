@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from functions.formats.program_document import charter_of
+from functions.kernel.authoring import may_write
 from functions.kernel.own import load
-from functions.kernel.process.author_keys import may_write
 from functions.kernel.process.readiness import connected, until_ready
 from functions.kernel.process.running import started
 from functions.kernel.process.supervision import (

@@ -15,13 +15,12 @@ from typing import get_args
 
 import click
 
+from functions.kernel.git import check_data_dir
 from functions.kernel.process.ending import adopt_orphans
 from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.kernel.process.logs import start_logging
-from functions.kernel.process.project import check_data_dir
-from functions.kernel.process.remote import Joined, WorkerTerms, alone_in, remembered
+from functions.kernel.process.remote import Isolation, Joined, WorkerTerms, alone_in, remembered
 from functions.kernel.process.running import exit_with
-from functions.kernel.process.worker_options import Isolation
 from state.errors import Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings

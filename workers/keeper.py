@@ -18,11 +18,11 @@ from functools import partial
 
 import psutil
 
+from functions.kernel.git import repository_head
 from functions.kernel.process.forking import Threads
 from functions.kernel.process.interpreter import find_interpreter, packages_of
 from functions.kernel.process.logs import start_logging
 from functions.kernel.process.process_identity import birth_name, boot_id, is_alive
-from functions.kernel.process.project import repository_head
 from functions.kernel.process.running import ended, exit_with, started
 from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.client_settings import host_name

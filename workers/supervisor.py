@@ -18,16 +18,15 @@ from typing import Any
 import click
 
 from functions.formats.train_command import SCRIPT, scripts_of
+from functions.kernel.git import check_data_dir, check_repository
 from functions.kernel.process.alive import beating
 from functions.kernel.process.forking import Threads
 from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.kernel.process.logs import start_logging
-from functions.kernel.process.project import check_data_dir, check_repository
-from functions.kernel.process.remote import alone_in, remote_of
+from functions.kernel.process.remote import Isolation, alone_in, isolation_options, python_option, remote_of
 from functions.kernel.process.run_files import SYSTEM, UPSTREAM_CACHE, left_behind, linked
 from functions.kernel.process.running import ended, exit_with, started
 from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
-from functions.kernel.process.worker_options import Isolation, isolation_options, python_option
 from state.client_settings import host_name
 from state.errors import Forbidden, Invalid, NightjarError
 from state.program import PROGRAM

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from functions.kernel.process.worker_options import Isolation
+from functions.kernel.process.remote import Isolation
 from state.errors import Invalid
 from workers.attempt.isolation import Tier, chosen
 

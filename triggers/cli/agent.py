@@ -71,7 +71,7 @@ def command(
     has {program}, it gets the name of that file instead; {name} and {tag} stand for its own name and tag. It is
     started again when it exits, is silent or idle. The night ends with the tag's budget, a pause, or Ctrl-C.
     """
-    from functions.kernel.process.project import repository_around
+    from functions.kernel.git import repository_around
     from triggers.agents.keeper import Patience
     from triggers.agents.night import night
 

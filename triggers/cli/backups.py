@@ -13,9 +13,9 @@ from state.backup import BackedUp, Restored, back_up, read_manifest, restore
 from state.embedded import serving
 from state.errors import Conflict, Unavailable
 from state.settings import Settings
-from triggers.cli.counting import counting
 from triggers.cli.options import NEW_FILE, json_option, with_all_settings
 from triggers.cli.output import print_json
+from triggers.cli.tables import counting
 
 
 @click.command()

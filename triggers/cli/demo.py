@@ -25,11 +25,11 @@ from state.program import PROGRAM, as_typed
 from state.settings import Settings, own_environment
 from triggers.agents.night import agent_token
 from triggers.agents.place import git
-from triggers.cli.counting import bar
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, all_settings_from, data_option
 from triggers.cli.output import ERROR, OK, note, printable, show_patch
 from triggers.cli.runs import digits_of, outcome, print_runs, signed
+from triggers.cli.tables import bar
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
 

@@ -21,12 +21,18 @@ import click
 
 from functions.formats.metrics_block import deciding_line
 from functions.formats.train_command import SCRIPT
-from functions.kernel.git import NAME_YOURSELF, knows_user
+from functions.kernel.git import (
+    NAME_YOURSELF,
+    check_repository,
+    knows_user,
+    no_project,
+    project_around,
+    repository_around,
+)
 from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
-from functions.kernel.process.project import check_repository, no_project, project_around, repository_around
 from functions.kernel.process.readiness import lab_at
+from functions.kernel.process.remote import python_option
 from functions.kernel.process.run_files import UPSTREAM_CACHE, left_behind, linked
-from functions.kernel.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import LAYOUT, Lab
 from state.embedded import broker_url, redis_url

@@ -11,12 +11,12 @@ from rich.progress import MofNCompleteColumn
 
 from state.client_settings import ClientSettings
 from state.errors import Unavailable
-from triggers.cli.counting import bar
 from triggers.cli.events import follow
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK, counted, say
 from triggers.cli.runs import the_tag
+from triggers.cli.tables import bar
 from triggers.exports.files import FileFormat, RunFile
 from triggers.exports.reading import TagFacts, TagReader, Target
 
@@ -24,8 +24,8 @@ FILES: dict[str, FileFormat] = {kind: kind for kind in get_args(FileFormat)}
 LIBRARIES = {
     "optuna": ("optuna_journal:OptunaJournal", "optuna"),
     "mlflow": ("mlflow_store:MlflowStore", "mlflow-skinny sqlalchemy alembic"),
-    "wandb": ("offline:WandbOffline", "wandb"),
-    "trackio": ("offline:TrackioProject", "trackio"),
+    "wandb": ("files:WandbOffline", "wandb"),
+    "trackio": ("files:TrackioProject", "trackio"),
 }
 """The other formats: their target, and the packages that it needs. The extras have the formats' names."""
 ENDINGS = {"optuna": "journal"}

@@ -36,12 +36,11 @@ from state.facts import Noise
 from state.ids import TAG_PATTERN
 from state.noise import unseeded
 from state.records import RETESTED, Direction
-from triggers.cli.counting import counting
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, json_option, lab_option, settings_from
 from triggers.cli.output import print_json, show
 from triggers.cli.runs import pages_of, path_of, tags_of
-from triggers.cli.tables import Column, print_table
+from triggers.cli.tables import Column, counting, print_table
 
 NO_VALUE = "it has no value"
 NOT_COUNTED = "it was over its budget, or is a claim: its value does not count"

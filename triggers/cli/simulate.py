@@ -23,10 +23,10 @@ from state.errors import Conflict
 from state.private import read_key
 from state.settings import Settings
 from triggers.cli import output
-from triggers.cli.counting import bar
 from triggers.cli.lab_http import bearer_of
 from triggers.cli.options import Number, all_settings_from
 from triggers.cli.output import ERROR, OK, note
+from triggers.cli.tables import bar
 from triggers.cli.worker import checked_url
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port

@@ -1,4 +1,7 @@
-"""Tables for people, grep and awk: one line per row, at least two spaces between cells."""
+"""Tables for people, grep and awk: one line per row, at least two spaces between cells. And progress bars.
+
+A progress bar is shown for long work, on a terminal only, on standard error.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,17 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 from rich.cells import cell_len, set_cell_size
 
 from triggers.cli.output import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+import contextlib
+from collections.abc import Callable, Iterator
 
 PIPE_WIDTH = 100
 """Width of a table in a pipe or a file."""
@@ -95,3 +104,27 @@ def _cell(text: str, column: Column, width: int) -> str:
     text = cut(text, width)
     space = " " * (width - cell_len(text))
     return space + text if column.right else text + space
+
+
+def bar(*more: ProgressColumn, stays: bool = False) -> Progress:
+    """A bar with further columns before its time; it is gone at the end, unless it `stays`."""
+    # here: a table does without them, and they take 0.2 s to import
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, soft_wrap=True, emoji=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), *more, TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=not stays, disable=not console.is_terminal)
+
+
+@contextlib.contextmanager
+def counting(first: str, doing: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show `first`, then `doing` with the count that the yielded function gets."""
+    from rich.progress import TextColumn
+
+    with bar(TextColumn("{task.fields[count]}")) as shown:
+        task = shown.add_task(first, total=None, count="")
+        of = "" if total is None else f" of {total:,}"
+        yield lambda count: shown.update(
+            task, description=doing, total=total, completed=count, count=f"{count:,}{of}"
+        )

@@ -16,13 +16,13 @@ import click
 from functions.experiments.rules.gains import gain_of
 from functions.experiments.views.runs import view
 from functions.formats.digits import decimals
+from functions.kernel.git import check_data_dir, check_repository, no_project, project_around
 from functions.kernel.process.interpreter import find_interpreter, named
 from functions.kernel.process.logs import start_logging
-from functions.kernel.process.project import check_data_dir, check_repository, no_project, project_around
 from functions.kernel.process.readiness import connected
+from functions.kernel.process.remote import isolation_options, python_option
 from functions.kernel.process.run_files import linked, own_functions
 from functions.kernel.process.running import ended
-from functions.kernel.process.worker_options import isolation_options, python_option
 from functions.kernel.table import OWN
 from state.errors import NightjarError, NotFound
 from state.experiments import Experiments

@@ -13,12 +13,12 @@ import click
 
 from functions.formats.metrics_block import deciding_line, remedies_in
 from state.errors import NightjarError
-from triggers.cli.counting import bar
 from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.options import Number, with_lab
 from triggers.cli.output import BY_STATUS, as_commands, print_json, printable
 from triggers.cli.runs import digits_of, gain_in_words, path_of
 from triggers.cli.runs import outcome as told
+from triggers.cli.tables import bar
 
 LOOK_S = 1.0
 """How long each request waits when a progress bar is shown."""

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from functions.kernel.process.remote import Isolation
 from functions.kernel.process.run_files import SYSTEM, UPSTREAM_CACHE
-from functions.kernel.process.worker_options import Isolation
 from state.errors import Invalid
 from workers.attempt.confine import version
 

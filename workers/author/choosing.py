@@ -22,8 +22,8 @@ from typing import Any, Final, Generic, Literal
 import httpx2
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from functions.kernel.authoring import ProviderName, key_of, named_key
 from functions.kernel.lanes import Author, Commission, Draft
-from functions.kernel.process.author_keys import ProviderName, key_of, named_key
 from functions.kernel.process.meters import Meters
 from functions.kernel.process.redaction import hide, presentable
 from functions.pi.rules.authoring import Price, RequestBackoff, Used, micro_usd, most_used, pause_s, price_of

@@ -27,8 +27,7 @@ from workers.attempt.job import TrainingJob
 from workers.attempt.launch import die_with
 from workers.attempt.runner import TrainingRunner
 from workers.device import HealthSampler
-from workers.lane.client import RemoteLab, calling
-from workers.lane.spool import HANDED_IN, Spool, spool_of
+from workers.lane.client import HANDED_IN, RemoteLab, Spool, calling, spool_of
 from workers.slot import Slot
 
 CALLED = ("gpu::begin", "gpu::built", "gpu::renew", "pool::give_back", "pool::release", *HANDED_IN)

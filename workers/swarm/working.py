@@ -17,7 +17,7 @@ from functions.swarm.rules.results import NO_CONSTANT
 from state.errors import Invalid, NightjarError, NotFound, Unauthenticated, Unavailable
 from state.settings import Settings
 from workers.attempt.job import HaltedRun, TrainingResult
-from workers.lane.spool import Spool
+from workers.lane.client import Spool
 from workers.swarm.project import Project, measured, shown
 from workers.swarm.runs import (
     LONGEST_ERROR,

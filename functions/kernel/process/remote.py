@@ -1,4 +1,4 @@
-"""The lab, or the swarm, that a worker serves: its URL, the token or key, and the worker's own name."""
+"""What a worker is started with: its options, and the lab or swarm that it serves, with URL, token and own name."""
 
 from __future__ import annotations
 
@@ -6,21 +6,69 @@ import fcntl
 import json
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
+import click
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from functions.kernel.process.process_identity import is_up
-from functions.kernel.process.worker_options import Isolation
 from state.client_settings import host_name
 from state.errors import Conflict, Invalid, Unavailable
 from state.private import read_key, write_private
 from state.settings import Settings
+
+# -- Options of `up` and of a worker: the Python that trains, and the isolation of its runs.
+
+Isolation = Literal["auto", "none", "limits", "landlock", "bwrap"]
+
+
+python_option = click.option(
+    "--python",
+    help="interpreter that trains [default: the project's .venv, its uv environment, the active one, Nightjar's own]",
+)
+
+
+def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `isolation`, `network`, `data_dirs`, `hidden_data` and `link`."""
+    options = (
+        click.option(
+            "--isolation",
+            type=click.Choice(get_args(Isolation)),
+            default="auto",
+            help="how far runs are kept from this machine [default: the strongest that works here]",
+        ),
+        click.option(
+            "--network", type=click.Choice(["on", "off"]), default="off", help="network for isolated runs"
+        ),
+        click.option(
+            "--data-dir",
+            "data_dirs",
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            multiple=True,
+            help="folder that isolated runs may read, too",
+        ),
+        click.option(
+            "--hidden-data",
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            help="folder of hidden splits, which only evaluators may read (docs/hidden-split.md)",
+        ),
+        click.option(
+            "--link",
+            "links",
+            multiple=True,
+            metavar="PATH",
+            help="data of the project that no commit has, for runs (besides those in nightjar.toml)",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
 
 # -- The lab that a worker serves: its URL, the worker's token or key, and the worker's own name.
 

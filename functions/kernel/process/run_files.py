@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from functions.formats.metrics_block import without_controls
 from functions.formats.patches import LONGEST_POINTER, Pointer, pointer_in
-from functions.kernel.process.project import git_says
+from functions.kernel.git import git_says
 from state.errors import Invalid, NightjarError
 
 CONFIG = "nightjar.toml"

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import functions.kernel.git
-from functions.kernel.git import command, environment
-from functions.kernel.process.project import check_repository, repository_head
+from functions.kernel.git import check_repository, command, environment, repository_head
 from state.errors import Invalid
 from tests.workers.repository import Repository
 

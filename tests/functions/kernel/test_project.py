@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.kernel.git import NAME_YOURSELF
-from functions.kernel.process.project import check_repository, no_project, project_around
+from functions.kernel.git import NAME_YOURSELF, check_repository, no_project, project_around
 from state.errors import Invalid
 from tests.workers.repository import Repository
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from functions.kernel.process.project import check_data_dir
+from functions.kernel.git import check_data_dir
 from state.errors import Invalid
 from state.settings import Settings
 from tests.workers.attempt.test_runner import CPU, train

@@ -15,8 +15,7 @@ import pytest
 from functions.kernel.lanes import Extension
 from state.errors import Conflict, Damaged, NightjarError, Unauthenticated, Unavailable
 from workers.attempt.job import TrainingJob
-from workers.lane.client import RemoteLab
-from workers.lane.spool import Spool
+from workers.lane.client import RemoteLab, Spool
 from workers.lane.trainer import RemoteLease
 
 JOB = TrainingJob("mar11-1", 2, 17, "abc1234", None, None, None, "prepare.py", 300.0, 660.0)
