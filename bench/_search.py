@@ -24,9 +24,9 @@ from functions.experiments.rules.opening import swarm_policy, swarm_tag
 from functions.runs.rules.ticks import bucket_of
 from functions.swarm.dimensions import swarm_dimensions
 from functions.swarm.rules.dimensions import checked
-from functions.swarm.rules.duplicates import fingerprint
 from functions.swarm.rules.handing_out import QueuedConfig
 from functions.swarm.rules.populations import everyone, queue_target
+from functions.swarm.rules.proposals import fingerprint
 from functions.swarm.rules.refilling import replenished
 from functions.swarm.rules.shapes import Shape, drawn_config
 from functions.swarm.rules.simulating import final, simulate_metric

@@ -18,7 +18,6 @@ from functions.beliefs.rules.specs import cells_of
 from functions.experiments.rules.opening import swarm_policy, swarm_tag
 from functions.runs.rules.stopping import REASON
 from functions.swarm.rules.dimensions import same
-from functions.swarm.rules.duplicates import fingerprint
 from functions.swarm.rules.handing_out import (
     CATEGORY,
     REFERENCE_PRIORITY,
@@ -28,6 +27,7 @@ from functions.swarm.rules.handing_out import (
     retest_for,
 )
 from functions.swarm.rules.populations import Population, everyone, population_of, populations_of
+from functions.swarm.rules.proposals import fingerprint
 from functions.swarm.rules.refilling import observations_of, presumed_best, replenished
 from functions.trust.rules.retests import Effort
 from state.decisions import HandOut

@@ -13,13 +13,13 @@ from state.change import NOW, Change, Read, clock, exists, hgetall, hmget, loose
 from state.client import Lab
 from state.errors import Conflict
 from state.facts import Spread
+from state.forests import begin_epoch, check_traces
 from state.keys import Keys
 from state.moves import wire
 from state.policy import Policy, read_policy
 from state.reads import Store
 from state.records import Best, Strategy, Tag
 from state.refusals import unknown_tag
-from state.traces.reading import begin_epoch, check_traces
 
 TRIES = 20
 """Tries to pause a tag while experiments are queued for other GPUs."""

@@ -16,7 +16,7 @@ from state.events import CATALOGUE
 from state.settings import Settings
 
 HOMES: Mapping[str, tuple[str, ...]] = {
-    "agent": ("people.agents",),
+    "agent": ("lab.status",),
     "cron": ("lab.schedules",),
     "dimension": ("swarm.dimensions", "swarm.proposals"),
     "event": ("lab.events",),
@@ -32,7 +32,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "gpu": ("runs.leases", "runs.training"),
     "hypothesis": ("beliefs.hypotheses", "beliefs.drafting", "beliefs.graph"),
     "invocation": ("experiments.reading",),
-    "journal": ("beliefs.journal",),
+    "journal": ("beliefs.graph",),
     "lab": ("trust.audit", "lab.status"),
     "pipeline": ("pi.pipeline",),
     "pool": ("pool.gpus", "pool.lending", "pool.returning"),

@@ -15,6 +15,7 @@ from state.experiments.ranking import add_trends, counted, counting, ends_at, tr
 from state.experiments.reading import ExperimentReader, retest_id
 from state.experiments.writing import FLAGS, LEASED, keep_gpu, put_best, relist
 from state.facts import UNCHANGED, Comparison, RunFacts, Spread
+from state.forests import REMEMBERED_S, end_trace
 from state.ids import named_by
 from state.leases import Holding
 from state.noise import class_id, noise_entry, noise_key, runs_at
@@ -34,7 +35,6 @@ from state.records import (
     flatten,
 )
 from state.refusals import no_gpu
-from state.traces.reading import REMEMBERED_S, end_trace
 
 EVIDENCE_KEPT = 100
 RETURNED_FIRST = -2

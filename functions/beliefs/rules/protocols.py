@@ -32,8 +32,7 @@ from functions.beliefs.rules.specs import (
     check_spec,
 )
 from functions.beliefs.rules.terms import FinishedRun
-from functions.swarm.rules.duplicates import fingerprint
-from functions.swarm.rules.proposals import ConfigProposal
+from functions.swarm.rules.proposals import ConfigProposal, fingerprint
 from functions.swarm.rules.shapes import Shape, contradictions, standing_config
 from state.errors import Invalid
 from state.records import Dimension, Evidence, Hypothesis, Value

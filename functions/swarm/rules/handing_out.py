@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from functions.runs.rules.time_limits import default_timeout_s
 from functions.swarm.rules.dimensions import value_of
-from functions.swarm.rules.duplicates import fingerprint
 from functions.swarm.rules.populations import (
     Population,
     Purpose,
@@ -19,6 +18,7 @@ from functions.swarm.rules.populations import (
     queue_target,
     reference_config,
 )
+from functions.swarm.rules.proposals import fingerprint
 from functions.swarm.rules.shapes import Shape, drawn_config
 from functions.swarm.rules.trial_verdicts import drawn_trial, trial_config
 from state.decisions import Ending, HandOut

@@ -10,14 +10,17 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from functions.beliefs.rules.protocols import CellRun, missing_cells, running_test
-from functions.swarm.rules.duplicates import RunCounts, desired_repeats, fingerprint, may_run
 from functions.swarm.rules.handing_out import QueuedConfig, fits
 from functions.swarm.rules.populations import LEAST_QUEUED, Population, queue_target
 from functions.swarm.rules.proposals import (
     ConfigProposal,
     ConfigSampler,
     Observation,
+    RunCounts,
+    desired_repeats,
     drawn_proposal,
+    fingerprint,
+    may_run,
     promoted,
 )
 from functions.swarm.rules.sampling import sampler_of

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from functions.swarm.rules.dimensions import same
-from functions.swarm.rules.duplicates import (
+from functions.swarm.rules.proposals import (
     REPEATING,
     RunCounts,
     canonical,

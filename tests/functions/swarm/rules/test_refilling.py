@@ -12,10 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.swarm.rules.duplicates import REPEATING, RunCounts, fingerprint
 from functions.swarm.rules.handing_out import QueuedConfig
 from functions.swarm.rules.populations import Population, everyone, queue_target
-from functions.swarm.rules.proposals import ConfigProposal, ConfigSampler, Observation, top_configs
+from functions.swarm.rules.proposals import (
+    REPEATING,
+    ConfigProposal,
+    ConfigSampler,
+    Observation,
+    RunCounts,
+    fingerprint,
+    top_configs,
+)
 from functions.swarm.rules.refilling import Refilling, observations_of, replenished
 from functions.swarm.rules.sampling import Thompson
 from functions.swarm.rules.shapes import Shape, drawn_config

@@ -9,13 +9,13 @@ from statistics import fmean
 
 import pytest
 
-from functions.swarm.rules.duplicates import canonical
 from functions.swarm.rules.gaussian_search import GaussianProcess
 from functions.swarm.rules.proposals import (
     AtRandom,
     ConfigProposal,
     ConfigSampler,
     Observation,
+    canonical,
     drawn_proposal,
 )
 from functions.swarm.rules.sampling import Thompson, sampler_of

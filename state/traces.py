@@ -1,4 +1,4 @@
-"""Selections: the facts that decide them, and one change for each step from open to over."""
+"""Traces and selections: the facts that decide a selection, and one change for each step from open to over."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from state.change import NOW, Asked, Change, clock, hmget, zscore
 from state.client import Lab
 from state.experiments.registering import ENDLESS
 from state.facts import Spread
+from state.forests import REMEMBERED_S, Growing, TraceReader, forest_of
 from state.ids import REQUEST_TTL_S, RequestKey
 from state.policy import read_policy
 from state.reads import fields_of
 from state.records import Experiment, Selection, Trace, flatten
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
-from state.traces.reading import REMEMBERED_S, TraceReader, forest_of
 
 GPUS_READ = 100_000
 KEPT_READ = 50
@@ -261,3 +261,7 @@ class Selecting(TraceReader):
 def _each(what: str, command: str, keys: Mapping[str, str], *more: str) -> dict[str, Asked]:
     """One command for each key, named `<what> <id>`."""
     return {f"{what} {i}": (command, key, *more) for i, key in keys.items()}
+
+
+class Traces(Selecting, Growing):
+    """All traces and selections of the lab."""

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from functions.kernel.process.lifecycle import Process
-from functions.people.agents import MOST
+from functions.lab.status import MOST_AGENTS
 from state.presence import Presence
 from tests.labs import asked, events_of, open_tag, refused, told
 
@@ -36,12 +36,12 @@ async def test_an_agent_is_shown_until_it_has_ended(client: httpx.AsyncClient) -
 
 async def test_no_flood_of_agents_is_remembered(client: httpx.AsyncClient, process: Process) -> None:
     presence = Presence(process.lab)
-    for nth in range(MOST):
+    for nth in range(MOST_AGENTS):
         await presence.announce(f"agent@/mar11/a{nth}", {"kind": "agent"})
 
     document = await refused(client, 409, ANNOUNCE, tag="mar11", agent="one-more", state="working")
 
-    assert f"{MOST} agents are announced already" in document["detail"]
+    assert f"{MOST_AGENTS} agents are announced already" in document["detail"]
     await told(client, ANNOUNCE, tag="mar11", agent="a7", state="working")
 
 
