@@ -82,8 +82,8 @@ VICTIMS: dict[str, tuple[str, ...]] = {
 """Words of each victim's command line. One matching process is chosen at random."""
 FAR_VICTIMS: dict[str, tuple[str, ...]] = {
     "remote keeper": ("-m workers.keeper",),
-    "remote asker": ("-m workers.lane.asker",),
-    "remote trainer": ("-m workers.lane.trainer",),
+    "remote asker": ("-m workers.asker",),
+    "remote trainer": ("-m workers.trainer",),
 }
 """The same for the remote worker. Its supervisor is left out: no process would restart it."""
 NETWORK = "remote network"

@@ -12,8 +12,8 @@ from functions.kernel.process.remote import Remote
 from tests.labs import told
 from workers.attempt.attempted import attempted
 from workers.attempt.job import Runner
-from workers.lane.client import RemoteLab, Spool
-from workers.lane.trainer import CALLED, RemoteLease, job_of
+from workers.lab_client import RemoteLab, Spool
+from workers.trainer import CALLED, RemoteLease, job_of
 
 
 def lab_over(http: httpx.AsyncClient, functions: tuple[str, ...]) -> RemoteLab:

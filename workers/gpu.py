@@ -32,9 +32,9 @@ from state.settings import Settings
 from state.train_queue import broker, plainly
 from workers.attempt.attempted import delivered
 from workers.attempt.launch import die_with
-from workers.lane.client import calling, found
-from workers.lane.trainer import CALLED, train
+from workers.lab_client import calling, found
 from workers.slot import Slot
+from workers.trainer import CALLED, train
 
 if TYPE_CHECKING:
     from redis import Redis

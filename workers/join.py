@@ -30,7 +30,7 @@ from workers.attempt.runner import TrainingRunner
 from workers.attempt.usage import remove_tree
 from workers.attempt.worktree import checkouts_in
 from workers.device import HealthSampler, discover
-from workers.lane.client import calling
+from workers.lab_client import calling
 from workers.slot import Slot
 from workers.swarm.project import taken
 from workers.swarm.runs import DeviceRuns, Leaving

@@ -30,13 +30,13 @@ from state.errors import Conflict, Invalid, NightjarError, NotFound, Unavailable
 from state.records import Gpu
 from state.refusals import no_gpu
 from state.settings import Settings
+from workers import asker
 from workers import gpu as redis_runs
 from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
 from workers.attempt.usage import free_mb, remove_tree
 from workers.attempt.worktree import checkouts_in
 from workers.device import Device, HealthSampler, memory_came_back
-from workers.lane import asker
-from workers.lane.client import LabClient, reached, until
+from workers.lab_client import LabClient, reached, until
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Keeper:
 def worker_of_runs(slot: Slot, silent_s: float) -> ProcessSpec:
     """The child process that takes the runs of a slot. Before it ends, its run may finish, without a time limit."""
     module, name, main = (
-        ("workers.lane.asker", "asker", asker.main) if slot.remote else ("workers.gpu", "rq", redis_runs.work)
+        ("workers.asker", "asker", asker.main) if slot.remote else ("workers.gpu", "rq", redis_runs.work)
     )
     argument = slot.model_dump_json()
     name, argv = f"{name}-{slot.gpu_id.replace(':', '-')}", started(module, argument)

@@ -37,7 +37,7 @@ from workers.attempt.isolation import CONFINED, chosen, described, roots_of
 from workers.attempt.processes import Orphans
 from workers.device import Device, discover
 from workers.gpu import preload
-from workers.lane.client import RemoteLab, announce, calling, found
+from workers.lab_client import RemoteLab, announce, calling, found
 from workers.slot import Slot, WorkerOptions, command_line
 
 log = logging.getLogger(__name__)

@@ -125,7 +125,7 @@ class RemoteWorker:
 
     def trainer_of(self, script: psutil.Process) -> psutil.Process:
         """The process that trains with this script: others wait for the next run."""
-        trainers = {process.pid: process for process in self.processes("workers.lane.trainer")}
+        trainers = {process.pid: process for process in self.processes("workers.trainer")}
         return next(trainers[parent.pid] for parent in script.parents() if parent.pid in trainers)
 
     def spooled(self) -> list[Path]:

@@ -110,8 +110,8 @@ def submitted(lab: RunningLab, tag: str, seconds: float) -> str:
 @pytest.mark.parametrize(
     ("victim", "status", "least"),
     [
-        ("workers.lane.asker", "keep", 2),
-        ("workers.lane.trainer", "keep", 2),
+        ("workers.asker", "keep", 2),
+        ("workers.trainer", "keep", 2),
         # the run ends by itself, or by the keeper that comes after
         pytest.param("workers.keeper", "keep", 1, marks=pytest.mark.long),
         pytest.param("train.py", "crash", 1, marks=pytest.mark.long),

@@ -17,7 +17,7 @@ from functions.formats.constants import read_constants
 from tests.commands import nightjar
 from tests.conftest import ROOT
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
-from triggers.cli.events import command as events
+from triggers.cli.events import events_command as events
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

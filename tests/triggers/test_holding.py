@@ -41,7 +41,7 @@ from tests.conftest import http_client
 from tests.crowd import LONGEST, TAG, crowd
 from tests.labs import add_gpu, asked, idea, open_tag, registered, told
 from tests.triggers.test_matrix import sample
-from triggers.mcp.tools import NAMES, WHAT
+from triggers.mcp_tools import NAMES, WHAT
 from triggers.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

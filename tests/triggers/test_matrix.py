@@ -24,7 +24,7 @@ from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
 from triggers.http.identity import BY_PAGE, COOKIE
-from triggers.mcp.tools import NAMES
+from triggers.mcp_tools import NAMES
 
 pytestmark = pytest.mark.timeout(300)  # everybody knocks at every door
 

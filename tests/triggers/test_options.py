@@ -10,7 +10,7 @@ from triggers.cli import dims, events, looking, texts
 from triggers.cli.options import tag_argument
 
 OF_ONE_TAG = [
-    *(looking.best_command, dims.ls, events.command, texts.journal_command, looking.ls_command),
+    *(looking.best_command, dims.ls, events.events_command, texts.journal_command, looking.ls_command),
     *(texts.program_command, texts.report_command),
 ]
 

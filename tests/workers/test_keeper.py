@@ -23,7 +23,7 @@ from tests.lane import lab_over
 from tests.workers.drivers import GPU, Driver
 from workers.device import Device, HealthSampler
 from workers.keeper import Keeper, _registered, _sign_off, _watch
-from workers.lane.client import CALLED, LabClient, Spool
+from workers.lab_client import CALLED, LabClient, Spool
 from workers.slot import Slot
 
 pytestmark = pytest.mark.process

@@ -1,4 +1,7 @@
-"""`nightjar events` follows the running lab's events, one line each, and connects again after each cut."""
+"""`nightjar events` follows the running lab's events, one line each, and connects again after each cut.
+
+`nightjar webhook` sends them to URLs.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ from rich.text import Text
 
 from functions.kernel.process.supervision import RestartBackoff
 from state.client_settings import ClientSettings
+from state.program import PROGRAM
 from triggers.cli.lab_http import AWAY, LabHttp
-from triggers.cli.options import tag_argument, with_settings
-from triggers.cli.output import OK, json_text, printable, say
+from triggers.cli.options import json_option, tag_argument, with_lab, with_settings
+from triggers.cli.output import ERROR, OK, json_text, print_json, printable, say, show
 from triggers.cli.runs import names_of_tags
+from triggers.cli.tables import Column, print_table
 
 TIMEOUT_S = 45.0
 """Seconds of silence after which a connection counts as dead: three heartbeats of the stream."""
@@ -133,7 +138,7 @@ TOLD = {
 @click.option("--only-new-best", is_flag=True, help="only new bests")
 @click.option("--last", type=click.IntRange(0, 1000), help="begin with this many of the newest of these")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object per line")
-def command(
+def events_command(
     settings: ClientSettings,
     tag: str | None,
     types: tuple[str, ...],
@@ -194,3 +199,92 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# -- Webhooks: add, list, test, remove.
+
+WEBHOOKS = (
+    *(Column("id"), Column("URL", text=30), Column("state"), Column("delivered", right=True)),
+    *(Column("failed", right=True), Column("last answer", text=20), Column("tag", spare=2)),
+    Column("types", text=20, spare=1),
+)
+
+
+def common(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of all these commands."""
+    return with_lab(json_option(run))
+
+
+@click.group(subcommand_metavar="COMMAND [--OPTION]...")
+def webhook_command() -> None:
+    """Send the lab's events to a URL, Slack or Discord, signed by Standard Webhooks."""
+
+
+@webhook_command.command()
+@common
+@click.option("--type", "types", multiple=True, help="only events of this type (repeatable)  [default: all]")
+@click.option("--tag", help="only events of this tag")
+@click.argument("url")
+def add(http: LabHttp, as_json: bool, types: tuple[str, ...], tag: str | None, url: str) -> None:
+    """Send every event from now on to URL; prints the secret that signs them, which is shown only once."""
+    body = {"url": url, "types": [*types] or None, "tag": tag}
+    added = http.ask("POST", "/api/webhook/add", body)
+    if as_json:
+        print_json(added)
+        return
+    click.echo(added["secret"])
+    say(f"webhook {added['id']}; -> {PROGRAM} webhook test {added['id']}")
+
+
+@webhook_command.command("list")
+@common
+def show_all(http: LabHttp, as_json: bool) -> None:
+    """Show every webhook with counts of its deliveries, without its secret and the path of its URL."""
+    found = http.ask("POST", "/api/webhook/list", {})
+    if as_json:
+        print_json(found)
+    elif found["webhooks"]:
+        print_table(WEBHOOKS, map(_row, found["webhooks"]))
+    else:
+        click.echo(f"no webhook: {PROGRAM} webhook add URL")
+
+
+def _row(webhook: dict[str, Any]) -> tuple[str, ...]:
+    status = webhook["last_status"]
+    return (
+        *(
+            webhook["id"],
+            webhook["url"],
+            webhook["status"],
+            str(webhook["delivered"]),
+            str(webhook["failed"]),
+        ),
+        webhook["disabled_reason"] or webhook["last_error"] or ("" if status is None else str(status)),
+        *(webhook["tag"] or "", ", ".join(webhook["types"] or ())),
+    )
+
+
+@webhook_command.command()
+@common
+@click.argument("webhook", metavar="ID")
+def test(http: LabHttp, as_json: bool, webhook: str) -> int:
+    """Send the webhook ID one message now; exits with 1 where it was not delivered."""
+    found = http.ask("POST", "/api/webhook/test", {"id": webhook})
+    if as_json:
+        print_json(found)
+    else:
+        how = found["error"] or f"the receiver answered {found['status']}"
+        show(f"{webhook}: {'delivered' if found['delivered'] else 'not delivered'}, {how}")
+    return OK if found["delivered"] else ERROR
+
+
+@webhook_command.command()
+@common
+@click.argument("webhook", metavar="ID")
+def remove(http: LabHttp, as_json: bool, webhook: str) -> None:
+    """Delete the webhook ID, with the events that it is still owed."""
+    found = http.ask("POST", "/api/webhook/remove", {"id": webhook})
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"{webhook}: removed")

@@ -35,7 +35,7 @@ from triggers.http.front import Front
 from triggers.http.hosts import HostCheck
 from triggers.http.identity import SESSION
 from triggers.http.problems import problem_document
-from triggers.mcp.tools import Mcp
+from triggers.mcp_tools import Mcp
 from triggers.metrics import metrics
 from triggers.openapi import AMONG_SCHEMAS, docs_page, openapi
 from triggers.run_log import LOG, following

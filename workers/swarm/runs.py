@@ -25,7 +25,7 @@ from state.errors import NightjarError
 from state.records import Footprint
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 from workers.attempt.runner import TrainingRunner
-from workers.lane.client import patiently, until
+from workers.lab_client import patiently, until
 from workers.swarm.server import SwarmAssignment, SwarmServer
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from state.errors import NightjarError, Unavailable
 from state.ids import Id
 from state.policy import TickSource
-from workers.lane.client import RemoteLab
+from workers.lab_client import RemoteLab
 
 CALLED = ("swarm::register", "swarm::result", "run::tick", "dimension::list")
 TICK_TIMEOUT = httpx.Timeout(3.0)

@@ -1,6 +1,6 @@
 """One start of a swarm's worker: it measures its baseline, registers, then runs assignment after assignment.
 
-Its loop is not the one of workers.lane.asker: a swarm lends no GPU, so the worker itself surveys its device before
+Its loop is not the one of workers.asker: a swarm lends no GPU, so the worker itself surveys its device before
 it asks, and its owner's second Ctrl-C gives the run back. Both ask, wait and keep results by the same functions.
 """
 
@@ -17,7 +17,7 @@ from functions.swarm.rules.results import NO_CONSTANT
 from state.errors import Invalid, NightjarError, NotFound, Unauthenticated, Unavailable
 from state.settings import Settings
 from workers.attempt.job import HaltedRun, TrainingResult
-from workers.lane.client import Spool
+from workers.lab_client import Spool
 from workers.swarm.project import Project, measured, shown
 from workers.swarm.runs import (
     LONGEST_ERROR,

@@ -21,7 +21,7 @@ from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import open_tag, refused, registered, told
 from triggers.events import bindings
-from triggers.mcp.tools import tools_of
+from triggers.mcp_tools import tools_of
 from triggers.openapi import openapi
 
 MINE = """

@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from functions.kernel.table import table
-from triggers.mcp.tools import NAMES, tools_of
+from triggers.mcp_tools import NAMES, tools_of
 
 ROOT = Path(__file__).parents[3]
 SKILL = ROOT / "skills" / "nightjar" / "SKILL.md"

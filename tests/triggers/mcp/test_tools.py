@@ -25,7 +25,7 @@ from state.records import ExperimentRecord
 from state.settings import Settings
 from tests.conftest import served_client
 from tests.labs import bearer, dump, idea, open_tag, registered, told, tried
-from triggers.mcp.tools import FOR_OTHERS, NAMES, plain, tools_of
+from triggers.mcp_tools import FOR_OTHERS, NAMES, plain, tools_of
 
 KB = 1024
 CHOICES = [(tool, what) for tool, choices in tools_of(table()).items() for what in choices.choices]

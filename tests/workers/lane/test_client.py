@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from functions.kernel.process.remote import Remote
 from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
-from workers.lane.client import RemoteLab, patiently
+from workers.lab_client import RemoteLab, patiently
 
 REMOTE = Remote(url="http://lab.example", token=SecretStr("nj_secret"), name="box-1")
 

@@ -15,8 +15,8 @@ import pytest
 from functions.kernel.lanes import Extension
 from state.errors import Conflict, Damaged, NightjarError, Unauthenticated, Unavailable
 from workers.attempt.job import TrainingJob
-from workers.lane.client import RemoteLab, Spool
-from workers.lane.trainer import RemoteLease
+from workers.lab_client import RemoteLab, Spool
+from workers.trainer import RemoteLease
 
 JOB = TrainingJob("mar11-1", 2, 17, "abc1234", None, None, None, "prepare.py", 300.0, 660.0)
 WHO = {"experiment_id": "mar11-1", "attempt": 2, "fence": 17}

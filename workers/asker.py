@@ -1,6 +1,6 @@
 """Takes the runs of one slot over HTTP: asks for the next one, has it trained in a process of its own, asks again.
 
-`python -P -m workers.lane.asker SLOT`
+`python -P -m workers.asker SLOT`
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functions.kernel.process.remote import remote_of
 from functions.kernel.process.running import ended, exit_with, started, stop_signals
 from state.errors import NightjarError
 from state.settings import Settings
-from workers.lane.client import RemoteLab, calling, patiently
+from workers.lab_client import RemoteLab, calling, patiently
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Asker:
         return await self._start()
 
     async def _start(self) -> Process:
-        argv = started("workers.lane.trainer", self._slot.model_dump_json(), str(os.getpid()))
+        argv = started("workers.trainer", self._slot.model_dump_json(), str(os.getpid()))
         return await asyncio.create_subprocess_exec(*argv, stdin=PIPE)
 
     async def _dismiss(self) -> None:

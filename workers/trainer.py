@@ -1,6 +1,6 @@
 """The process of one attempt over HTTP: reads it from standard input, trains, hands in the result.
 
-`python -P -m workers.lane.trainer SLOT PARENT`. The lease of the attempt is renewed at most every `every_s` seconds.
+`python -P -m workers.trainer SLOT PARENT`. The lease of the attempt is renewed at most every `every_s` seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workers.attempt.job import TrainingJob
 from workers.attempt.launch import die_with
 from workers.attempt.runner import TrainingRunner
 from workers.device import HealthSampler
-from workers.lane.client import HANDED_IN, RemoteLab, Spool, calling, spool_of
+from workers.lab_client import HANDED_IN, RemoteLab, Spool, calling, spool_of
 from workers.slot import Slot
 
 CALLED = ("gpu::begin", "gpu::built", "gpu::renew", "pool::give_back", "pool::release", *HANDED_IN)

@@ -30,7 +30,7 @@ from triggers.http.answering import answered
 from triggers.http.bodies import LoopTurns, too_large
 from triggers.http.exchange import Exchange
 from triggers.http.identity import Visitor
-from triggers.mcp.tools import WHAT, Functions, Tool, tools_of
+from triggers.mcp_tools import WHAT, Functions, Tool, tools_of
 
 ROUTE = re.compile(r"\b(GET|POST) (/api/[\w./:{}-]*[\w}])")
 SENTENCES = ("next", "hint")

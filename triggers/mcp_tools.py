@@ -27,7 +27,7 @@ from triggers.http.identity import identify
 from triggers.http.problems import problem_response
 
 if TYPE_CHECKING:
-    from triggers.mcp.server import Tools
+    from triggers.mcp_server import Tools
 
 
 Functions = Mapping[str, Function[Any, Any]]
@@ -247,7 +247,7 @@ class Mcp:
 
 
 def _tools(functions: Functions, turns: LoopTurns, body_limit: int) -> Tools:
-    from triggers.mcp.server import Tools
+    from triggers.mcp_server import Tools
 
     return Tools(functions, turns, body_limit)
 

@@ -1,1 +1,0 @@
-"""MCP at `/mcp`: the tools of a coding agent, made from the function table."""
