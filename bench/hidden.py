@@ -48,8 +48,7 @@ from workers.attempt.isolation import chosen
 from workers.attempt.job import TrainedRun, TrainingJob, Watcher
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.source import git
-from workers.device import Device, HealthSampler
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot
 
 CHANGES, FIT, REPEATS = 200, 1.0, 2
 MOST_S = 6.0

@@ -29,8 +29,7 @@ from workers.attempt.isolation import Tier, chosen, described
 from workers.attempt.job import TrainedRun, TrainingJob
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.source import git
-from workers.device import Device, HealthSampler
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot
 
 LEAST = 0.97
 """Lowest ratio of the steps to those without isolation."""

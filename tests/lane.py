@@ -10,8 +10,7 @@ import httpx
 
 from functions.kernel.process.remote import Remote
 from tests.labs import told
-from workers.attempt.attempted import attempted
-from workers.attempt.job import Runner
+from workers.attempt.job import Runner, attempted
 from workers.lab_client import RemoteLab, Spool
 from workers.trainer import CALLED, RemoteLease, job_of
 

@@ -30,7 +30,7 @@ from state.errors import NightjarError
 from state.rq_jobs import CheckedQueue, TrainJob, gpu_queue
 from state.settings import Settings
 from state.train_queue import broker, plainly
-from workers.attempt.attempted import delivered
+from workers.attempt.job import delivered
 from workers.attempt.launch import die_with
 from workers.lab_client import calling, found
 from workers.slot import Slot

@@ -29,9 +29,8 @@ from workers.attempt.processes import kill_all
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.usage import remove_tree
 from workers.attempt.worktree import checkouts_in
-from workers.device import HealthSampler, discover
 from workers.lab_client import calling
-from workers.slot import Slot
+from workers.slot import HealthSampler, Slot, discover
 from workers.swarm.project import taken
 from workers.swarm.runs import DeviceRuns, Leaving
 from workers.swarm.server import CALLED, SwarmServer

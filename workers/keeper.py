@@ -35,9 +35,8 @@ from workers import gpu as redis_runs
 from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
 from workers.attempt.usage import free_mb, remove_tree
 from workers.attempt.worktree import checkouts_in
-from workers.device import Device, HealthSampler, memory_came_back
 from workers.lab_client import LabClient, reached, until
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot, memory_came_back
 
 log = logging.getLogger(__name__)
 

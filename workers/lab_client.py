@@ -31,7 +31,7 @@ from state.errors import (
 from state.private import write_private
 from state.records import Gpu
 from state.settings import Settings
-from workers.attempt.attempted import delivered
+from workers.attempt.job import delivered
 from workers.slot import Slot
 
 TIMEOUT = httpx.Timeout(10.0, connect=10.0)

@@ -32,13 +32,12 @@ from state.errors import Forbidden, Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings
 from workers import keeper
-from workers.attempt.attempted import delivered
 from workers.attempt.isolation import CONFINED, chosen, described, roots_of
+from workers.attempt.job import delivered
 from workers.attempt.processes import Orphans
-from workers.device import Device, discover
 from workers.gpu import preload
 from workers.lab_client import RemoteLab, announce, calling, found
-from workers.slot import Slot, WorkerOptions, command_line
+from workers.slot import Device, Slot, WorkerOptions, command_line, discover
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,11 @@ from state import traceparent
 from state.ids import named_by
 from state.records import Footprint
 from state.settings import Settings
-from workers.attempt.attempted import attempted, delivered
-from workers.attempt.job import TrainingJob
+from workers.attempt.job import TrainingJob, attempted, delivered
 from workers.attempt.launch import die_with
 from workers.attempt.runner import TrainingRunner
-from workers.device import HealthSampler
 from workers.lab_client import HANDED_IN, RemoteLab, Spool, calling, spool_of
-from workers.slot import Slot
+from workers.slot import HealthSampler, Slot
 
 CALLED = ("gpu::begin", "gpu::built", "gpu::renew", "pool::give_back", "pool::release", *HANDED_IN)
 

@@ -18,8 +18,7 @@ from triggers.cli.demo import EVALUATOR
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
-from workers.device import Device, HealthSampler
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot
 
 pytestmark = pytest.mark.process
 

@@ -78,9 +78,7 @@ def test_one_trace_leads_from_the_request_through_the_run_to_its_verdict(lab: Ru
     ]
     (asked,) = lines(lab, route="/api/experiment/submit", trace_id=trace)
     assert (asked["request_id"], asked["process"], asked["status"]) == ("asked-1", "web", 200)
-    ran = lab.until(
-        lambda: lines(lab, trace_id=trace, logger="workers.attempt.attempted"), "the run is told of"
-    )
+    ran = lab.until(lambda: lines(lab, trace_id=trace, logger="workers.attempt.job"), "the run is told of")
     assert {(e["experiment_id"], e["attempt"], e["tag"], e["process"]) for e in ran} == {
         (experiment, 1, "traced", "runner")
     }

@@ -18,8 +18,7 @@ from state.redis_server import lab_rules, setuser, worker_rules
 from state.train_queue import TrainQueue, broker, plainly
 from tests.journeys.running import reserved_port, running_lab
 from tests.tls import TlsRedis, tls_redis
-from workers.device import Device
-from workers.slot import Slot
+from workers.slot import Device, Slot
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

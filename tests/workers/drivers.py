@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from workers.device import Device
+from workers.slot import Device
 
 GPU = Device("h:GPU-a", index=0, name="NVIDIA H200", vram_mb=1, uuid="GPU-a", driver="1", kind="gpu")
 

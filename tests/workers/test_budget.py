@@ -21,8 +21,7 @@ from tests.workers.repository import Repository
 from workers.attempt.child import RunTiming
 from workers.attempt.job import TrainedRun
 from workers.attempt.runner import TrainingRunner
-from workers.device import Device, HealthSampler
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot
 from workers.swarm.runs import result_of
 from workers.swarm.server import SwarmAssignment
 

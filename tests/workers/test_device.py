@@ -15,7 +15,7 @@ import pytest
 from state.errors import Invalid
 from workers import nvml
 from workers.attempt.job import HealthSample
-from workers.device import Device, HealthSampler, discover
+from workers.slot import Device, HealthSampler, discover
 
 pytestmark = pytest.mark.process
 
@@ -264,7 +264,7 @@ async def test_a_helper_that_dies_or_talks_nonsense_is_an_error_of_the_sample(
 IDLE_THEN_BUSY = """
 import asyncio, json, subprocess, sys
 from dataclasses import asdict
-from workers.device import HealthSampler, discover
+from workers.slot import HealthSampler, discover
 
 async def main():
     [slot] = discover("h", gpu="none", cpu=1)

@@ -21,10 +21,9 @@ from state.settings import Settings
 from tests.conftest import http_client
 from tests.lane import lab_over
 from tests.workers.drivers import GPU, Driver
-from workers.device import Device, HealthSampler
 from workers.keeper import Keeper, _registered, _sign_off, _watch
 from workers.lab_client import CALLED, LabClient, Spool
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot
 
 pytestmark = pytest.mark.process
 

@@ -61,7 +61,7 @@ MODULES = {
     **dict.fromkeys(("setup", "pause", "unpause", "stop", "retest"), "steering"),
     **dict.fromkeys(("ls", "show", "logs", "diff", "best"), "looking"),
     **dict.fromkeys(("certify", "distil", "transfer"), "trust"),
-    **dict.fromkeys(("report", "journal", "program"), "texts"),
+    **dict.fromkeys(("report", "journal", "program", "status"), "texts"),
     **dict.fromkeys(("backup", "restore"), "backups"),
     **dict.fromkeys(("doctor", "redis"), "doctor"),
     **dict.fromkeys(("worker", "join", "agent"), "worker"),

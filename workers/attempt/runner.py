@@ -39,8 +39,7 @@ from workers.attempt.scoring import UNCONFINED, ScoringWatcher, is_changed, scor
 from workers.attempt.source import Unbuildable, UntrainableCode
 from workers.attempt.usage import Ceilings, free_mb, threads_here
 from workers.attempt.worktree import Checkout, Checkouts, checkout
-from workers.device import HealthSampler, look_until, memory_came_back
-from workers.slot import Slot, can_start, command_line
+from workers.slot import HealthSampler, Slot, can_start, command_line, look_until, memory_came_back
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pytest
 from state.records import Footprint
 from tests.workers.drivers import GPU, Driver
 from workers.attempt.job import Unfit
-from workers.device import HealthSampler, look_until, memory_came_back
+from workers.slot import HealthSampler, look_until, memory_came_back
 
 pytestmark = pytest.mark.process
 

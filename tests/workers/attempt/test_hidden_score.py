@@ -20,8 +20,7 @@ from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.scoring import hidden_numbers
-from workers.device import Device, HealthSampler
-from workers.slot import Slot, WorkerOptions
+from workers.slot import Device, HealthSampler, Slot, WorkerOptions
 from workers.supervisor import check_hidden_data
 
 pytestmark = pytest.mark.process

@@ -18,9 +18,8 @@ from functions.kernel.lanes import Source
 from functions.kernel.table import table
 from functions.kernel.validation import validated
 from tests.printing import printed_in
-from workers.attempt.attempted import hand_in
 from workers.attempt.child import EndedRun
-from workers.attempt.job import FailedTraining, RunLease, TrainedRun, TrainingJob
+from workers.attempt.job import FailedTraining, RunLease, TrainedRun, TrainingJob, hand_in
 from workers.attempt.outcome import outcome
 from workers.attempt.worktree import Checkout
 

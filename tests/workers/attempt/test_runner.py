@@ -28,8 +28,7 @@ from workers.attempt.job import FailedTraining, HaltedRun, Runner, TrainedRun, T
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.usage import machine_bytes
-from workers.device import Device, HealthSampler
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot
 
 pytestmark = pytest.mark.process
 

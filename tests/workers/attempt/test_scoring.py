@@ -30,8 +30,7 @@ from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingR
 from workers.attempt.processes import processes_of
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.scoring import SCORE
-from workers.device import Device, HealthSampler
-from workers.slot import Slot
+from workers.slot import Device, HealthSampler, Slot
 
 pytestmark = pytest.mark.process
 
