@@ -49,6 +49,8 @@ LONGEST_NAME = 100
 REMEDY = "-> "
 """Begins a line of an error that says what helps."""
 EVIDENCE_CHARACTERS = 256 * 1024
+TAIL_LINES, TAIL_BYTES = 50, 8192
+"""Most of the end of a log that is kept, in UTF-8."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_./@-]{0,79}", re.ASCII)
 _NUMBER = re.compile(
@@ -95,14 +97,14 @@ def is_metric_name(name: str) -> bool:
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
-def failure_tail(log: str, lines: int = 50, max_bytes: int = 8192) -> str:
-    """The last `lines` lines in order, those that speak of an error first, in at most `max_bytes` of UTF-8.
+def failure_tail(log: str, max_bytes: int = TAIL_BYTES) -> str:
+    """The last lines in order, those that speak of an error first, in at most `max_bytes` of UTF-8.
 
     Escape sequences and control characters are taken out, and of a progress line that was overwritten in
     place only its last state is kept. What does not fit is dropped from the oldest line on, and lines that
     speak of an error are dropped last.
     """
-    recent = _newest(log, lines)
+    recent = _newest(log, TAIL_LINES)
     errors = [line for line in recent if _ERROR_LINE.search(line)]
     others = [line for line in recent if not _ERROR_LINE.search(line)]
 
@@ -145,9 +147,9 @@ _TOLD_BY_THE_LAB = frozenset({"timeout", "no_metrics"})
 """Kinds of failure that the lab explains, not the script."""
 
 
-def newest_lines(log: str, lines: int = 50, max_bytes: int = 8192) -> str:
-    """The last `lines` lines as a terminal would show them, oldest first, in at most `max_bytes` of UTF-8."""
-    return "\n".join(_fitting(_newest(log, lines), max_bytes))
+def newest_lines(log: str, lines: int = TAIL_LINES) -> str:
+    """The last `lines` lines as a terminal would show them, oldest first, in at most TAIL_BYTES."""
+    return "\n".join(_fitting(_newest(log, lines), TAIL_BYTES))
 
 
 def _newest(log: str, lines: int) -> list[str]:

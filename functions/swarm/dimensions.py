@@ -1,4 +1,4 @@
-"""What a swarm may vary: defined, listed, frozen, measured; and the dimensions that come with Nightjar."""
+"""Dimensions of a swarm: declared, listed, frozen and measured. Nightjar brings some of its own."""
 
 from __future__ import annotations
 

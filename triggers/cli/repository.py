@@ -73,9 +73,9 @@ class Git:
             raise Unavailable(f"git {verb} failed in {self._repo}: {said[-500:]}", hint="mend that first")
         return done.stdout
 
-    def succeeds(self, *arguments: str, stdin: bytes = b"") -> bool:
+    def succeeds(self, *arguments: str) -> bool:
         """Whether it ends without an error."""
-        return self._run(*arguments, stdin=stdin).returncode == 0
+        return self._run(*arguments).returncode == 0
 
     def commit(self, name: str) -> str | None:
         """The full hash of a commit in this repository; None: there is no such commit."""

@@ -106,7 +106,7 @@ class ReplyTooLarge(Exception):
     """A reply is too long, or compressed, which hides its length."""
 
 
-def bounded_client(timeout_s: float, most_bytes: int = MOST_BYTES) -> httpx2.AsyncClient:
+def bounded_client(timeout_s: float) -> httpx2.AsyncClient:
     """A client for one provider. Following a redirect would send the key to another server."""
 
     async def bound(response: httpx2.Response) -> None:
@@ -116,7 +116,7 @@ def bounded_client(timeout_s: float, most_bytes: int = MOST_BYTES) -> httpx2.Asy
             raise ReplyTooLarge(f"the reply is compressed ({packed[:20]!r}), which was not asked for")
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
-        response.stream = _Bounded(stream, most_bytes)
+        response.stream = _Bounded(stream)
 
     async def unpacked(request: httpx2.Request) -> None:
         request.headers["accept-encoding"] = "identity"
@@ -129,11 +129,11 @@ def bounded_client(timeout_s: float, most_bytes: int = MOST_BYTES) -> httpx2.Asy
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of a reply, up to a limit."""
+    """The bytes of a reply, up to MOST_BYTES."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
-        self._left = most_bytes
+        self._left = MOST_BYTES
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:

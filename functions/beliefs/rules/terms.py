@@ -1,4 +1,4 @@
-"""What the rules of evidence work on: settings, finished runs, survivors of early stopping, influence, strategies."""
+"""Settings, finished runs and early-stopping survivors for the rules of evidence. Strategies of populations."""
 
 from __future__ import annotations
 

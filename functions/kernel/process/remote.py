@@ -1,4 +1,4 @@
-"""What a worker is started with: its options, and the lab or swarm that it serves, with URL, token and own name."""
+"""Options of a worker. Lab or swarm that it serves, with URL, token and the worker's own name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is proposed: configs, the results that they rest on, neighbours of the best; how often a config may run."""
+"""Configs that are proposed and their results; neighbours of the best. How often a config may run."""
 
 from __future__ import annotations
 
