@@ -98,6 +98,8 @@ def _sum(one: Amount | None, other: Amount | None) -> Amount | None:
     return one + other
 
 
+# -- Usage limits, and when they end, in the last lines that an agent printed.
+
 LONGEST = 160
 """Characters of the line that is quoted."""
 JUST_PASSED = timedelta(hours=1)

@@ -338,6 +338,8 @@ def _span(node: ast.expr | ast.stmt, starts: Sequence[int]) -> tuple[int, int]:
     return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
 
+# -- Seeds that a script spells out, as in `random.seed(1)`, `Forest(random_state=1)` or `{"seed": 1}`.
+
 _OPTIONS = frozenset({"add_argument", "option", "Option", "DEFINE_integer"})
 """Functions that declare an option of a command line, whose name comes first."""
 _GENERATORS = frozenset({"Random", "PCG64", "PCG64DXSM", "Philox", "MT19937", "SFC64"})

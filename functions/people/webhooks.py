@@ -22,6 +22,8 @@ from state.records import stamp, stamped, view_of
 from state.settings import Settings
 from state.webhooks import Receivers, Webhooks, new_secret, shown
 
+# -- Messages: the event, one sentence for people, and the signature (Standard Webhooks).
+
 SECRET_PREFIX = "whsec_"
 LONGEST = 1500
 """Characters of a sentence; Discord takes 2,000."""
@@ -107,6 +109,9 @@ def key_of(secret: str) -> bytes:
     if not 24 <= len(key) <= 64:
         raise ValueError("a secret has 24 to 64 bytes")
     return key
+
+
+# -- Functions: webhooks are added, listed, tested and removed.
 
 
 def _checked(secret: str) -> str:

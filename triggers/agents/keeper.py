@@ -1,7 +1,6 @@
 """Keeps one agent at work: starts its process, watches it, ends it, and starts it again until its night is over.
 
-Nothing is started while a usage limit lasts, nor while the agent would only wait for an experiment of its own. The
-functions before `LOOK_S` are the rules of that.
+Nothing is started while a usage limit lasts, nor while the agent would only wait for an experiment of its own.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from state.own_processes import tethered
 from triggers.agents.minder import GRACE_S, KILL_S
 from triggers.agents.place import AgentFolder, AgentLog
 from triggers.cli.lab_http import AWAY
+
+# -- When an agent's process is started, ended and restarted, and when the night is over.
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 600.0
 FIRST_LIMIT_S, LONGEST_LIMIT_S = 60.0, 3600.0
@@ -103,6 +104,8 @@ def awaited(brief: Mapping[str, Any], own: Mapping[str, str], before: Collection
     is_busy = brief["open_selections"] or "registered" in {own[name] for name in still_open}
     return [] if is_busy or set(before) - still_open else sorted(still_open)
 
+
+# -- One agent at work.
 
 LOOK_S = 5.0
 """Seconds between two requests for an agent's brief."""

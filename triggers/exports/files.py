@@ -110,6 +110,9 @@ class RunFile(Target):
         return value
 
 
+# -- Folders that Trackio and W&B show.
+
+
 class TrackioProject(Target):
     """A run for each experiment: ticks at their steps, then all numbers at the last one."""
 

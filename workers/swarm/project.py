@@ -196,6 +196,8 @@ def shown(baseline: Baseline) -> str:
     return f"baseline: val_bpb {baseline.val_bpb:.{digits}f}{spread} ({runs}{each})"
 
 
+# -- A train.py for a swarm: constants to vary, a budget constant, and reports during the run.
+
 BUDGET: Final = "TOTAL_WALL_CLOCK_TIME"
 """The constant that holds the seconds of a run."""
 REPORTING: Final = (
