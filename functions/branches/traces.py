@@ -348,7 +348,7 @@ def drawn(nodes: Sequence[Experiment]) -> list[str]:
         lane = e.trace_id or ""
         if lane not in columns:
             _take(columns, lane)
-        signs = [_sign(e) if at == lane else " " if at is None else "│" for at in columns]
+        signs = [SIGNS.get(e.status, OTHER) if at == lane else " " if at is None else "│" for at in columns]
         rows.append((" ".join(signs), e))
         if below[e.experiment_id] is None:
             columns[columns.index(lane)] = None
@@ -372,10 +372,6 @@ def _take(columns: list[str | None], lane: str) -> None:
         columns[columns.index(None)] = lane
     else:
         columns.append(lane)
-
-
-def _sign(e: Experiment) -> str:
-    return SIGNS.get(e.status, OTHER)
 
 
 def _words(e: Experiment, below: str | None) -> str:

@@ -92,7 +92,7 @@ async def distil(
         one = await distilling.distillations.get(one.into)
     if request.begin:
         one = await _go_on(one, call, distilling, children)
-    return _shown(one)
+    return DistillationShown(distillation=one, runs=one.runs, hours=one.most_runs * one.run_s / 3600)
 
 
 class ReadDistilled(Request):
@@ -149,10 +149,6 @@ async def follow_distilling(
                 running=(await _go_on(one, call, distilling, children)).state == "running"
             )
     return FollowedDistilling(running=False)
-
-
-def _shown(one: Distillation) -> DistillationShown:
-    return DistillationShown(distillation=one, runs=one.runs, hours=one.most_runs * one.run_s / 3600)
 
 
 async def _planned(night: NightFacts, distilling: Distilling, children: Children) -> Distillation:
