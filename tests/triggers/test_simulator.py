@@ -13,9 +13,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from functions.swarm.rules.simulating import Faults
-from triggers.simulator.swarm import Plan, Swarm
-from triggers.simulator.wire import Book, Wire
-from triggers.simulator.worker import Worker
+from triggers.simulated_swarm import Plan, Swarm
+from triggers.simulated_wire import Book, Wire
+from triggers.simulated_worker import Worker
 
 Answer = tuple[int, Mapping[str, object]]
 OK: Answer = (200, {"ok": True})

@@ -30,9 +30,9 @@ from triggers.cli.tables import bar
 from triggers.cli.worker import checked_url
 from triggers.lab import LabParts, LocalLab
 from triggers.ports import free_port
-from triggers.simulator.swarm import Found, Plan, Swarm, watched
-from triggers.simulator.wire import Book, Refused, Wire
-from triggers.simulator.worker import Fortune
+from triggers.simulated_swarm import Found, Plan, Swarm, watched
+from triggers.simulated_wire import Book, Refused, Wire
+from triggers.simulated_worker import Fortune
 
 ON_A_TERMINAL_S, IN_A_FILE_S = 0.25, 5.0
 """Seconds between two looks at it."""

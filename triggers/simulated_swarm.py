@@ -18,8 +18,8 @@ from functions.runs.rules.ticks import MOST_PROGRESS
 from functions.swarm.rules.simulating import LATE_BY, Faults, Hidden, deaths
 from functions.trust.rules.audit_tags import ShownRun, lost, miscounted
 from state.errors import Unavailable
-from triggers.simulator.wire import PATIENCE_S, Book, Refused, Wire
-from triggers.simulator.worker import Fortune, Pace, Proposer, Worker
+from triggers.simulated_wire import PATIENCE_S, Book, Refused, Wire
+from triggers.simulated_worker import Fortune, Pace, Proposer, Worker
 
 BASE_S, EXTEND_S, SILENT_S = 300.0, 120.0, 300.0
 """Simulated seconds of a run, of its extension, and of silence beyond it after which it is lost.

@@ -17,7 +17,7 @@ from functions.swarm.rules.simulating import Death, Fate, Faults, Hidden, fate, 
 from functions.trust.rules.audit_tags import Acknowledged, SearchProgress
 from state.errors import Unavailable
 from state.ids import number_of
-from triggers.simulator.wire import Book, Refused, Request, Wire
+from triggers.simulated_wire import Book, Refused, Request, Wire
 
 TICKS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 GPUS: Mapping[str, float] = {"Simulated A100": 0.02, "Simulated H100": 0.0}
