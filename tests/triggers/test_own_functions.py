@@ -19,8 +19,8 @@ from tests.conftest import http_client
 from tests.functions.kernel.test_own import RULES, forgotten, loaded
 from tests.functions.swarm.test_swarm import DIMENSIONS, JOINING
 from tests.labs import bearer, open_tag, problem, refused, told
-from tests.triggers.sse.test_stream import read
 from tests.triggers.test_events import settled
+from tests.triggers.test_sse import read
 from tests.triggers.test_webhooks import added, receiving, until
 from tests.triggers.test_webhooks import delivering as delivering_webhooks
 from triggers.delivery import run_binding

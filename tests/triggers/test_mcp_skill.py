@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]  # its stubs are a package of their 
 from functions.kernel.table import table
 from triggers.mcp_tools import NAMES, tools_of
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SKILL = ROOT / "skills" / "nightjar" / "SKILL.md"
 PAGE = (ROOT / "docs" / "mcp.md").read_text()
 
