@@ -55,6 +55,11 @@ class Spread(NamedTuple):
     def with_(self, more: Spread) -> Spread:
         return Spread(self.df + more.df, self.squares + more.squares)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a run is weighed against earlier ones, which takes statistics."""
+        return bool(self.df or any(self.runs))
+
     def changed(self, by: Spread) -> dict[str, float]:
         """Its df and squares after a change; empty where that changes nothing."""
         if not (by.df or by.squares):

@@ -211,7 +211,8 @@ async def complete(
             raise Invalid("the lab has not asked for a number of the test split here", hint="leave test out")
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, beside, experiments)
-        await statistics_loaded(beside.noise)
+        if beside.noise.is_known:
+            await statistics_loaded()
         seen = look(request.hidden, run, under, beside, facts) if facts is not None else None
         judged_on = beside._replace(hidden=seen.refusals) if seen is not None else beside
         ending = with_extension(judge_report(report, run, under, judged_on), request.val_bpb)

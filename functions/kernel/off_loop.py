@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from state.errors import Exhausted
-from state.facts import Spread
 
 # -- Limits the child processes that a process's functions run at once; further ones wait.
 
@@ -83,7 +82,7 @@ class Drawings:
         return content
 
 
-async def statistics_loaded(noise: Spread) -> None:
+async def statistics_loaded() -> None:
     """Import scipy before a rule needs it: in a thread, because that takes most of a second once in a process."""
-    if (noise.df or any(noise.runs)) and "scipy.special" not in sys.modules:
+    if "scipy.special" not in sys.modules:
         await asyncio.to_thread(importlib.import_module, "scipy.special")

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from functions.experiments.rules.verdict import check_plausible, is_plausible
 from functions.kernel.contract import Call, Command, Every, Http, On, Request, Response, function
+from functions.kernel.off_loop import statistics_loaded
 from functions.kernel.rules.access import check_worker
 from functions.swarm.joining import Stores
 from functions.swarm.rules.handing_out import (
@@ -318,6 +319,8 @@ async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult
             ending = failed(request.sent, run, beside)
         else:
             check_plausible(run.tag.metric, request.val_bpb or 0.0)
+            if beside.noise.is_known:
+                await statistics_loaded()
             ending = judged(request.sent, run, under, beside)
         await experiments.finish(change, run, ending, beside)
         return run

@@ -271,7 +271,8 @@ async def _after(
     runs = {name: [found.experiment, *found.retests] for name, found in facts.items()}
     first = runs[one.reference][0]
     spreads = [await experiments.spread(first.model_copy(update={"tag": tag})) for tag in (one.tag, one.into)]
-    await statistics_loaded(spreads[0])
+    if spreads[0].is_known:
+        await statistics_loaded()
     noise = spreads[0].with_(spreads[1]).noise
     policy, _ = await distilling.policies.get(one.tag)
     match following(one, runs, noise, near_margin(policy, noise)):

@@ -189,7 +189,8 @@ async def _beside(
     change: Change, run: RunFacts, under: RunConditions, experiments: Experiments
 ) -> Comparison:
     beside = await experiments.comparison(change, run, under.key.gpu_class, under.other_key, under.code)
-    await statistics_loaded(beside.noise)
+    if beside.noise.is_known:
+        await statistics_loaded()
     return beside
 
 
@@ -298,7 +299,8 @@ async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[St
     steps: list[Step] = []
     may_run = True
     while (facts := await judging.experiments.race(tag, best_key)) is not None:
-        await statistics_loaded(facts.noise)
+        if facts.noise.is_known:
+            await statistics_loaded()
         race = Race(facts)
         step = race.step(may_run=may_run)
         if step is None:
@@ -416,7 +418,8 @@ async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
         facts = await experiments.retraction_facts(e)
         if facts.experiment != e:
             continue  # its retests have changed what it is
-        await statistics_loaded(facts.noise)
+        if facts.noise.is_known:
+            await statistics_loaded()
         retraction = await _grown(retraction_of(facts, request.reason, digest), judging)
         if await experiments.retract(retraction):
             await stop_retests(e, experiments)

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from functions.kernel.process.lifecycle import Process, opened
 from functions.runs.rules.stopping import REASON
+from functions.swarm import configs
 from functions.swarm.rules.handing_out import MOST_ACTIVE
 from state import swarms
 from state.experiments import Experiments
@@ -427,6 +428,22 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     assert [r.status for r in records] == ["keep", "keep", "discard"]
     assert [r.val_bpb for r in records] == [0.98, 1.9, 0.97]
     assert records[2].delta == pytest.approx(-0.07)
+
+
+async def test_statistics_are_loaded_beside_the_event_loop(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first result after a start holds all other requests for half a second."""
+    loaded: list[str] = []
+
+    async def loading() -> None:
+        loaded.append("scipy")
+
+    monkeypatch.setattr(configs, "statistics_loaded", loading)
+    await swarm.run_of("w1", 0.98, LR=0.01)
+    assert not loaded  # one run is weighed against nothing
+    await swarm.run_of("w1", 0.97, LR=0.01)
+    assert loaded
 
 
 async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
