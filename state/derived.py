@@ -36,6 +36,9 @@ class Derived:
         return {m: at for (of, m), at in self.scores.items() if of == key and at is not None}
 
 
+_NONE = Derived()
+
+
 def rebuild(records: Iterable[Experiment], direction: Direction) -> Derived:
     """The derived state of a tag with these records."""
     state = Derived()
@@ -46,13 +49,14 @@ def rebuild(records: Iterable[Experiment], direction: Direction) -> Derived:
 
 def step(state: Derived, record: Experiment, direction: Direction, before: Experiment | None = None) -> None:
     """Take a record in; `before` is the same record as it was taken in last."""
-    now, was = _share(record, direction), _share(before, direction) if before is not None else Derived()
+    now, was = _share(record, direction), _share(before, direction) if before is not None else _NONE
     for name, n in now.counts.items():
         state.counts[name] += n
     for name, n in was.counts.items():
         state.counts[name] -= n
-    for place in was.scores.keys() - now.scores.keys():
-        state.scores[place] = None
+    for place in was.scores:
+        if place not in now.scores:
+            state.scores[place] = None
     for place, value in now.scores.items():
         if was.scores.get(place) != value:
             state.scores[place] = value

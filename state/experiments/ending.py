@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 from state.booking import due, warn
@@ -56,9 +55,9 @@ TOLD = (
     *("experiment_id", "number", "status", "category", "description", "agent", "gpu_id", "retest_of"),
     *("val_bpb", "reported", "hung", "error_kind"),
     *RunVerdict.model_fields,
+    *("claimed", "attempt"),
 )
 """Fields of an experiment in the event of its end."""
-_told_of = attrgetter(*TOLD)
 
 T = TypeVar("T")
 
@@ -626,9 +625,12 @@ def _event(e: Experiment, status: Status) -> str:
 
 def _told(now: Experiment, reason: str | None) -> dict[str, Any]:
     """Data of the event of an end: its verdict, and `reason`, why it ended without one."""
-    data = dict(zip(TOLD, _told_of(now), strict=True))
-    data |= {"reason": reason or now.reason, "claimed": now.is_claim, "attempt": now.attempt or None}
-    return {name: value for name, value in data.items() if value is not None and value is not False}
+    known = vars(now) | {
+        "reason": reason or now.reason,
+        "claimed": now.is_claim,
+        "attempt": now.attempt or None,
+    }
+    return {name: it for name in TOLD if (it := known[name]) is not None and it is not False}
 
 
 def _selection_after(ending: Ending, around: Mapping[str, Any]) -> SelectionStatus | None:
