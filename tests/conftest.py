@@ -127,7 +127,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Neither it nor what goes to one worker together comes last, and of both those come first that may take longest: no
     worker is left alone with one at the end.
     """
-    sharing = sorted((item for item in items if shares(item.nodeid)), key=allowed_s, reverse=True)
+    sharing = sorted((item for item in items if shares(item.nodeid)), key=lambda item: scope_of(item.nodeid))
+    sharing.sort(key=allowed_s, reverse=True)
     starting = sorted(
         (item for item in items if item.get_closest_marker("process")), key=allowed_s, reverse=True
     )
@@ -158,12 +159,17 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no type
     """Gives tests that share something to one worker, all others one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
-        return folder or (nodeid.partition("::")[0] if shares(nodeid) else nodeid)
+        return scope_of(nodeid)
 
 
 TOGETHER = ("tests/page/", "tests/workers/author/", "tests/journeys/shared/")
 """The tests of each folder are for one worker: they share a browser and a lab, or imports of five seconds."""
+
+
+def scope_of(nodeid: str) -> str:
+    """The file or folder whose tests share something, or the test itself."""
+    folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
+    return folder or (nodeid.partition("::")[0] if shares(nodeid) else nodeid)
 
 
 def shares(nodeid: str) -> bool:

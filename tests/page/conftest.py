@@ -1,4 +1,7 @@
-"""A browser, a lab and a tab that all tests of the page share: to load the page anew costs a second of CPU."""
+"""A browser, a lab and a tab that all tests of the page share: to load the page anew costs a second of CPU.
+
+They end with the last of these tests: an open page asks its lab again and again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ __all__ = ["pytest_runtest_makereport"]
 _tags = (f"page{nth}" for nth in itertools.count())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all tests: it takes seconds to start."""
     if (absent := missing()) and not is_demanded():
@@ -28,9 +31,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """It outlives tests of other folders that run in between."""
     with running_lab(tmp_path_factory.mktemp("page")) as found:
         found.start()
         yield found
@@ -44,7 +46,7 @@ def tag(lab: RunningLab) -> str:
     return name
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tab(chromium: Browser) -> Iterator[Browser]:
     with chromium.window() as found:
         found.size(1280, 1000)
