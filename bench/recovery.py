@@ -101,7 +101,7 @@ def strike_before_a_firing(case: RecoveryCase) -> float:
         due, now = (datetime.fromisoformat(t) for t in (clock["pool::dispatch"]["next_fire"], clock["now"]))
         return bool(0.0 < (due - now).total_seconds() < 0.5)
 
-    case.lab.until(is_near, "a firing is near")
+    case.lab.until(is_near, "a firing is near", every_s=0.1)
     return case.strike()
 
 

@@ -30,7 +30,9 @@ QUICK: Mapping[str, Any] = {"budgets.base_s": 20, "baseline_first": False, "keep
 """The policy of a journey's tag, unless told: its first run is the one that it submits, and no run is repeated."""
 PATIENCE_S = 150.0
 LOOK_S = 0.1
-"""Seconds between two looks at a lab: they take CPU from it."""
+"""Seconds until a lab is looked at again: looks take CPU from it."""
+SELDOM_S, LATER = 0.5, 0.1
+"""Most seconds between two looks, and the share of the seconds waited so far after which the next look comes."""
 TAIL_BYTES = 20_000
 """So much of each log is told when a journey fails."""
 
@@ -134,9 +136,13 @@ class RunningLab:
         """The training script that runs now."""
         return self.process("train.py")
 
-    def until(self, met: Callable[[], Any], what: str, every_s: float = LOOK_S) -> Any:
-        """Wait until something is so, much longer than it should take."""
-        give_up = time.monotonic() + PATIENCE_S
+    def until(self, met: Callable[[], Any], what: str, every_s: float | None = None) -> Any:
+        """Wait until something is so, much longer than it should take.
+
+        Looks come ever more seldom, unless a measurement needs one `every_s`.
+        """
+        begun = time.monotonic()
+        give_up = begun + PATIENCE_S
         while True:
             try:
                 if answer := met():
@@ -146,7 +152,7 @@ class RunningLab:
                     raise AssertionError(f"never: {what}") from problem
             if time.monotonic() > give_up:
                 raise AssertionError(f"never: {what}")
-            time.sleep(every_s)
+            time.sleep(every_s or min(SELDOM_S, max(LOOK_S, LATER * (time.monotonic() - begun))))
 
     def story(self) -> str:
         """The lab after a failure: its processes, its status, the end of each log."""
