@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser import Browser
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.swarms import figure
@@ -168,6 +169,31 @@ def test_an_operator_pauses_and_resumes_all_tags(page: Page, lab: RunningLab, ta
     page.confirm("Resume all")
     page.settles(lambda: page.texts("#all button"), ["Pause all"])
     assert lab.get("lab/status")["paused_tags"] == []
+
+
+HELD = """
+    const fetched = window.fetch;
+    const released = new Promise((done) => { window.release = done; });
+    window.fetch = async (path, options) => {
+        if (path === "/api/report/tags") await released;
+        return fetched(path, options);
+    };
+"""
+"""The list of tags comes when the test says so."""
+
+
+def test_a_question_about_the_lab_stays_open_while_the_first_view_opens(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    browser.before_each_page(HELD)
+    page = Page(browser, lab)
+    page.sign_in()
+    page.click("Pause all", "#all button")
+
+    page.run("window.release()")
+
+    page.browser.until(lambda: page.texts("#view.overview .figures"), "the view")
+    assert page.texts("#asking[open] h2") == ["Pause all tags?"]
 
 
 def test_nothing_jumps_while_a_run_comes_in(page: Page, lab: RunningLab, tag: str) -> None:

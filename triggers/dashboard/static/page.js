@@ -162,7 +162,7 @@ class Page {
   }
 
   closeView() {
-    asking.close(); // it asked about this view
+    if (this.view !== null) asking.close(); // it asked about this view
     this.view?.ending.abort();
     this.view?.made.end?.();
     this.view = null;
