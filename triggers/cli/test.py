@@ -26,10 +26,12 @@ STATIC = {
 }
 """The slowest first, since they run in parallel."""
 SIDE_BY_SIDE = (
-    *("-n", str((os.cpu_count() or 1) + 4), "--dist", "loadscope", "--no-loadscope-reorder"),
+    *("-n", str((os.cpu_count() or 1) + 3), "--dist", "loadscope", "--no-loadscope-reorder"),
     *("--max-worker-restart", "3"),
 )
-"""Options for the whole suite. Four workers more than cores, because many tests wait for processes.
+"""Options for the whole suite. Three workers more than cores, because many tests wait for processes.
+
+Each further one takes eight CPU seconds to collect the tests.
 
 A test that takes too long ends its worker. After three such tests the run ends. See tests/conftest.py."""
 
