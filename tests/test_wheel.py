@@ -180,7 +180,7 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl
             assert demo.goes_on(20 * LOOK_S), demo.text
             if not modules <= {line[5] for line in lines}:
                 lines |= set(own_processes(psutil.Process(demo.process.pid)))
-        page = httpx.get(stays[1])
+        page = httpx.get(stays[1], timeout=60)
         demo.process.send_signal(signal.SIGINT)
         while demo.goes_on(1.0):
             pass
@@ -254,7 +254,7 @@ def test_the_examples_of_your_own_functions_run_from_the_wheel_in_one_lab(instal
         call("experiment::complete", experiment_id=name, val_bpb=1.0)
         call("cron::run", function="nightly::summary")
         greeting = call("hello::greet", name="owl")
-        kept = httpx.get(f"http://127.0.0.1:{port}/api/kept/mar11").json()
+        kept = httpx.get(f"http://127.0.0.1:{port}/api/kept/mar11", timeout=60).json()
         policy = call("search::set_policy", tag="mar11", policy=json.dumps({"sampler": "rules.Scatter"}))
         summary = installed.home / "summary.md"
         while not (Chat.heard and summary.exists() and summary.read_text()):

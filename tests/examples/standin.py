@@ -94,7 +94,7 @@ async def standing_in(
         git(project.parent, "clone", "--quiet", str(project), str(clone))
     stop = asyncio.Event()
     headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
-    async with httpx.AsyncClient(base_url=url, headers=headers) as http:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
         worker = StandIn(process, http, clone, score, gpu)
         task = asyncio.create_task(worker.work(stop))
         try:

@@ -105,7 +105,7 @@ def clone_of(project: Path, name: str) -> Path:
 
 async def experiments(url: str) -> list[Json]:
     """Every experiment of the tag with its patch, oldest first."""
-    async with httpx.AsyncClient(base_url=url) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         page = (await http.post("/api/experiment/history", json={"tag": "night"})).json()
         return [
             e | {"diff": (await http.get(f"/api/experiment/{e['id']}")).json()["diff"]}

@@ -287,7 +287,7 @@ async def tokens(process: Process) -> dict[str, Issued]:
 async def http(web: str, tokens: dict[str, Issued]) -> AsyncIterator[httpx.AsyncClient]:
     """The lab as its operator calls it."""
     operator = {"authorization": f"Bearer {tokens['olga'].text}"}
-    async with httpx.AsyncClient(base_url=web, headers=operator) as client:
+    async with httpx.AsyncClient(base_url=web, headers=operator, timeout=60) as client:
         yield client
 
 

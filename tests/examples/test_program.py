@@ -70,7 +70,7 @@ async def test_every_command_succeeds_in_the_order_given(
     git(tmp_path, "clone", "--quiet", str(project), str(clone))
     (tmp_path / ".curlrc").write_text(CURLRC)
     answers: list[dict[str, Any]] = []
-    async with httpx.AsyncClient(base_url=web) as http:
+    async with httpx.AsyncClient(base_url=web, timeout=60) as http:
         shown = [(await http.get(f"/{name}?tag=mar11&name=alice")).text for name in FILES]
     blocks = [block for block in BLOCK.findall("".join(shown)) if not block.startswith(TRY)]
 
@@ -88,7 +88,7 @@ async def test_every_command_succeeds_in_the_order_given(
     (alive,) = [a for a in answers if "ok" in a]
     assert (lease["gpu_id"], lease["fence"], alive["fence"]) == ("box:0", 3, 3)
     assert [a["experiment_id"] for a in answers if "duplicate_of" in a] == [f"mar11-{n}" for n in (2, 3, 4)]
-    async with httpx.AsyncClient(base_url=web) as http:
+    async with httpx.AsyncClient(base_url=web, timeout=60) as http:
         baseline = (await http.get("/api/experiment/mar11-1")).json()["experiment"]
     assert (baseline["baseline"], baseline["status"]) == (True, "keep")
     assert len(blocks) == len(BLOCKS)

@@ -108,7 +108,7 @@ async def tokens(process: Process) -> dict[str, str]:
 async def http(web: str, tokens: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
     """The lab as its operator calls it."""
     async with httpx.AsyncClient(
-        base_url=web, headers={"authorization": f"Bearer {tokens['olga']}"}
+        base_url=web, headers={"authorization": f"Bearer {tokens['olga']}"}, timeout=60
     ) as client:
         yield client
 

@@ -15,7 +15,7 @@ from tests.labs import told
 @pytest.mark.process
 @pytest.mark.usefixtures("curl")
 async def test_every_command_succeeds_in_the_order_given(web: str, process: Process, tmp_path: Path) -> None:
-    async with httpx.AsyncClient(base_url=web) as http:
+    async with httpx.AsyncClient(base_url=web, timeout=60) as http:
         joined = await told(http, "/register", worker_id="h100-3", gpu_type="H100", baseline_bpb=2.7)
         program = (await http.get("/program.md?name=h100-3")).text
     (tmp_path / ".curlrc").write_text(CURLRC)

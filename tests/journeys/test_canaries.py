@@ -117,7 +117,7 @@ def listen(told: Told) -> None:
     """An event stream by ticket."""
     ticket = told.lab.post("event/ticket")["ticket"]
     told.issued("ticket", ticket)
-    with httpx.Client(base_url=told.lab.http.base_url) as stranger:
+    with httpx.Client(base_url=told.lab.http.base_url, timeout=60) as stranger:
         for status in (200, 401):
             with stranger.stream("GET", "/api/events", params={"ticket": ticket, "since": "0"}) as stream:
                 assert stream.status_code == status
@@ -128,7 +128,7 @@ def sign_in(told: Told) -> None:
     told.others["a wrong session"] = wrong = f"session{uuid.uuid4().hex}"
     told.others["a wrong token to sign in"] = mistyped = "-_aA" + uuid.uuid4().hex + "wrong--"
     seen = {"response": [told.seen]}
-    with httpx.Client(base_url=told.lab.http.base_url, event_hooks=seen) as browser:
+    with httpx.Client(base_url=told.lab.http.base_url, event_hooks=seen, timeout=60) as browser:
         for text, status in ((f"nj_aaaaaaaaaa_{mistyped}", 401), (mistyped, 401), (mistyped * 9, 422)):
             assert browser.post("/api/session", json={"token": text}).status_code == status
         code = told.issued("sign-in code", told.lab.post("token/sign-in")["code"])

@@ -168,7 +168,7 @@ def jumped(lab: SkewedLab) -> Iterator[Jumped]:
     lab.http.headers["authorization"] = f"Bearer {root['token']}"
     lasting = lab.post("token/issue", name="half-an-hour", role="viewer", lasts_s=1800.0)["token"]
     lab.setup()
-    with httpx.Client(base_url=str(lab.http.base_url)) as browser:
+    with httpx.Client(base_url=str(lab.http.base_url), timeout=60) as browser:
         assert browser.post("/api/session", json={"token": lasting}).is_success
         experiment = lab.submit(config_delta={"SECONDS": TRAINING_S})
         lab.until(lambda: reports(lab, experiment), "it trains")

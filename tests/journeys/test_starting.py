@@ -179,7 +179,7 @@ def test_up_takes_any_free_port_where_none_is_meant_and_says_which(tmp_path: Pat
     )
     assert lab.stderr is not None
     [url] = re.findall(r"ready: (http://127.0.0.1:\d+) ", lab.stderr.readline())
-    ready = httpx.get(f"{url}/readyz")
+    ready = httpx.get(f"{url}/readyz", timeout=60)
     known = json.loads((data / "web.json").read_text())
     lab.send_signal(signal.SIGINT)
     lab.communicate(timeout=60)

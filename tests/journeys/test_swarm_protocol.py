@@ -126,6 +126,7 @@ def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token
         refused = httpx.post(
             f"{closed.http.base_url}/register",
             json={"worker_id": "w2", "gpu_type": "H100", "baseline_bpb": 1.0},
+            timeout=60,
         )
         root = nightjar(closed.data, "token", "issue", "olga", "--role", "operator")
         closed.http.headers["authorization"] = f"Bearer {root.stdout.strip()}"

@@ -65,7 +65,7 @@ def researcher(
         ProposedChange({"GAIN": 1.5}, "other", "GAIN 0.0 -> 1.5", "It helps."),
     ]
     monkeypatch.setattr(agent, "propose", lambda *_: planned.pop(0))
-    with httpx.Client(base_url=str(lab.http.base_url)) as http:
+    with httpx.Client(base_url=str(lab.http.base_url), timeout=60) as http:
         yield agent.ScriptedAgent(
             agent.LabApi(http, lambda *_, **__: None, 120.0),
             agent.Clone(clone, "ada"),

@@ -80,7 +80,7 @@ async def test_a_web_process_that_ends_lets_its_event_streams_end_in_order(setti
 
 async def _until_it_answers(port: int) -> None:
     give_up = time.monotonic() + 30
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
         while True:
             try:
                 assert (await http.get("/api/lab/status")).is_success
