@@ -120,7 +120,7 @@ export const swarm = {
     return {
       rest: 2000,
       every: 30000,
-      touches: (event) => event.tag === tag && /^(experiment|run|worker|hypothesis|dimension|best)\./.test(event.type),
+      touches: (event) => event.tag === tag && /^(experiment|run|worker|hypothesis|dimension|best|tag)\./.test(event.type),
       async read() {
         const [health, stats, active, leaders, { populations }, { dimensions }, night] = await Promise.all(
           [...["health", "runs/stats", "runs/active", "leaderboard", "populations"].map((path) => get(`/${path}${query}`)), call("/api/dimension/list", { tag }), call("/api/report/night", { tag, changes: false })]);
