@@ -63,8 +63,18 @@ class RemoteLab:
     async def call(
         self, function: str, request: Mapping[str, Any], *, timeout: httpx.Timeout = TIMEOUT
     ) -> dict[str, Any]:
-        """The function's answer. Raises NightjarError: the lab's own error, no answer, or a retry is asked."""
-        return self.told(await self.sent("POST", self._paths[function], request, timeout=timeout))
+        """The function's answer.
+
+        Raises:
+            Damaged: the worker does not call this function. NightjarError: the lab's own error, no answer, or a retry
+                is asked.
+        """
+        path = self._paths.get(function)
+        if path is None:
+            raise Damaged(
+                f"this worker does not call {function!r}", hint="another version of it may have kept this"
+            )
+        return self.told(await self.sent("POST", path, request, timeout=timeout))
 
     async def sent(
         self,
