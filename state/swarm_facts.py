@@ -67,6 +67,10 @@ class Observed(Record):
     population_id: str | None = None
 
 
+class JudgedRun(Observed, Measured):
+    """The same with its judged value."""
+
+
 @dataclass(frozen=True)
 class RefillFacts(SwarmFacts):
     observed: Sequence[Observed]

@@ -12,10 +12,11 @@ from state.dimensions import dimensions_of
 from state.errors import NotFound, TooManyRequests
 from state.experiments.ranking import all_ranks_at
 from state.policy import BUCKETS, FIFTHS, read_policy
-from state.reads import Store, fields_in, row_as
+from state.reads import Store
 from state.records import Experiment, HeardWorker, Leader, SwarmWorker, flatten
 from state.swarm_facts import (
     ActiveRun,
+    JudgedRun,
     NextFacts,
     Observed,
     RefillFacts,
@@ -265,18 +266,13 @@ class Swarms(Store):
             for (stored, _), (delta, config) in zip(leading, bests, strict=True)
         ]
 
-    async def best_runs(self, tag: str, most: int) -> list[tuple[Observed, float]]:
-        """A tag's best runs under its main key, so many kept ones and as many others, with their judged values."""
-        keys = self._keys
-        fields = (*fields_in(Observed), "judged_val_bpb")
+    async def best_runs(self, tag: str, most: int) -> list[JudgedRun]:
+        """A tag's best runs under its main key, so many kept ones and as many others."""
         kept, others = await self._lab.read(
-            *(
-                reads.members(self._lab, index, limit=most, fields=fields)
-                for index in (keys.keeps(tag), keys.beaten(tag))
-            )
+            reads.rows(self._lab, JudgedRun, self._keys.keeps(tag), limit=most),
+            reads.rows(self._lab, JudgedRun, self._keys.beaten(tag), limit=most),
         )
-        runs = [(row_as(Observed, row[:-1]), row[-1]) for row in (kept | others).values()]
-        return [(run, float(mean) if mean else run.delta_bpb or 0.0) for run, mean in runs if run]
+        return kept + others
 
     async def active_runs(self, tag: str) -> tuple[float, list[ActiveRun]]:
         """Redis' clock, and every run of a tag that its worker has not ended, the oldest first."""

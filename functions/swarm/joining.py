@@ -293,7 +293,7 @@ async def synced(worker: SwarmWorker, lab_url: str, stores: Stores) -> Synced:
         stores.swarms.best_runs(worker.tag, TOP),
         stores.programs.served(worker.tag),
     )
-    best = [run for run, _ in sorted(judged, key=lambda each: score(each[1], facts.tag.direction))][:TOP]
+    best = sorted(judged, key=lambda run: score(run.judged or 0.0, facts.tag.direction))[:TOP]
     population = population_of(worker, facts)
     reader = Reader(lab_url, worker.tag, worker.worker_id, is_worker=True)
     program = document_for(served, reader, population)

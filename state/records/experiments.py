@@ -150,7 +150,9 @@ class Measured(Weight):
     val_bpb: float | None = None
     """The tag's metric, whatever its name, as measured."""
     delta_bpb: float | None = None
-    """Value of a swarm's run minus its worker's baseline. A tag that compares deltas judges by it."""
+    """Value of a swarm's run minus its worker's baseline. It is judged by it, unless `by_value`."""
+    by_value: bool = False
+    """Whether a swarm's run is judged by `val_bpb`, because its tag compares values."""
     score: Score | None = None
     """Source of `val_bpb`: printed by train.py, or measured by the tag's trusted evaluator. None: no value."""
     reported: float | None = None
@@ -176,7 +178,12 @@ class Measured(Weight):
         """The value of this one run, without other runs of its code."""
         if self.over_budget or self.guard is not None:
             return None
-        return self.val_bpb if self.delta_bpb is None else self.delta_bpb
+        return self.delta_bpb if self.by_delta else self.val_bpb
+
+    @property
+    def by_delta(self) -> bool:
+        """Whether it is compared by `delta_bpb`; else by `val_bpb`."""
+        return self.delta_bpb is not None and not self.by_value
 
 
 class OneRun(Measured):

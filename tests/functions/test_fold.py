@@ -264,12 +264,14 @@ async def some_runs(swarm: Swarm, chance: random.Random) -> None:
                 await swarm.result(worker, given, value)
 
 
+@pytest.mark.parametrize("compare_by", ["delta", "value"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_swarm_is_what_its_records_add_up_to(
-    client: httpx.AsyncClient, process: Process, seed: int
+    client: httpx.AsyncClient, process: Process, seed: int, compare_by: str
 ) -> None:
     await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
     swarm, chance, snapshots = Swarm(client, process), random.Random(seed), Snapshots(process.lab)
+    await swarm.policy(compare_by=compare_by)
     for nth in range(6):
         await some_runs(swarm, chance)
         found = await snapshots.experiments("swarm")

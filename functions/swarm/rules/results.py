@@ -99,15 +99,14 @@ def judged(sent: Sent, run: RunFacts, under: RunConditions, beside: Comparison) 
     ending = judge_run(report, run, under, beside)
     fields: dict[str, Any] = {
         **ending.fields,
-        "val_bpb": sent.val_bpb,
+        "val_bpb": value if by_value else sent.val_bpb,
+        "by_value": by_value,
         "sent_delta_bpb": sent.sent_delta_bpb,
         "training_seconds": sent.duration_seconds,
     }
     if fields["over_budget"] or fields.get("guard"):
         return ending._replace(fields=fields)
     fields["delta_bpb"] = delta
-    if by_value:
-        fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
     return with_extension(ending._replace(fields=fields), sent.val_bpb)
 
 

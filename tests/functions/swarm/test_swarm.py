@@ -13,6 +13,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
+from functions.fold import CONTRADICTED
 from functions.kernel.process.lifecycle import Process, opened
 from functions.runs.rules.stopping import REASON
 from functions.swarm import configs
@@ -1122,6 +1123,72 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
     assert (better.status, better.judged) == ("keep", 0.99)
     assert better.delta == pytest.approx(0.51)
     assert better.delta_bpb == pytest.approx(-0.01)
+
+
+async def test_where_values_are_compared_repeats_are_compared_as_values(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    await swarm.join("a", baseline_bpb=2.0)
+    await swarm.run_of("a", 0.99, LR=0.001)
+    await swarm.run_of("a", 0.9, LR=0.002)
+    assert sorted(set(await judged(swarm))) == ["runagain swarm-1", "runagain swarm-2"]
+    for again, value in (("swarm-1.2", 0.98), ("swarm-1.3", 0.98), ("swarm-2.2", 1.1)):
+        assert await swarm.run("a", value) == again
+
+    assert "demote swarm-2" in await judged(swarm)
+
+    lucky = await swarm.record("swarm-2")
+    assert (lucky.status, lucky.trust) == ("discard", "demoted")
+    assert (await swarm.record("swarm-2.2")).own_value == 1.1
+    best = (await told(swarm.http, "/api/experiment/best", tag="swarm"))["best"]
+    assert (best["experiment_id"], best["claimed_bpb"], best["claimed_n"]) == ("swarm-1", 0.98, 2)
+    [demoted] = await events_of(swarm.process, "experiment.demoted")
+    assert demoted["retests"] == [1.1]
+
+
+async def test_where_values_are_compared_further_runs_contradict_a_false_first_run(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value", keep_rule="confirmed")
+    await swarm.join("a", baseline_bpb=2.0)
+    for nth, value in enumerate((1.0, 1.001, 0.999, 1.0, 1.001, 0.999)):
+        await swarm.run_of("a", value, LR=0.001, DEPTH=1 + nth // 3)
+    false = await swarm.run_of("a", 0.5, LR=0.01)
+    mistake = await swarm.run_of("a", 1.0, LR=0.01)
+    await told(swarm.http, "/api/experiment/retract", experiment_id=mistake, reason="a mistake")
+    for value in (1.002, 1.001, 1.003):
+        await swarm.run_of("a", value, LR=0.01)
+
+    await judged(swarm)
+
+    record = await swarm.record(false)
+    assert record.judged == pytest.approx(1.002)
+    assert record.reason == CONTRADICTED
+
+
+async def test_where_values_are_compared_a_run_of_its_code_is_judged_anew_by_values(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    await swarm.join("a", baseline_bpb=2.0)
+    await swarm.run_of("a", 0.9, LR=0.001)
+    first = await swarm.run_of("a", 1.2, LR=0.002)
+    later = [await swarm.run_of("a", value, LR=0.002) for value in (1.1, 1.3)]
+
+    await told(swarm.http, "/api/experiment/retract", experiment_id=first, reason="a mistake")
+
+    records = [await swarm.record(name) for name in later]
+    assert [r.judged for r in records] == [pytest.approx(1.1), pytest.approx(1.2)]
+
+
+async def test_where_values_are_compared_a_longer_run_counts_with_its_value_at_its_budget(
+    swarm: Swarm,
+) -> None:
+    await swarm.policy(compare_by="value")
+    run_id = await told_to_extend(swarm)
+    await swarm.tick(run_id, 1.0, 0.75)
+    await swarm.tick(run_id, 1.3, 0.7)
+
+    await swarm.result("b", run_id, 0.69)
+
+    record = await swarm.record(run_id)
+    assert (record.val_bpb, record.judged, record.own_value) == (0.75, 0.75, 0.75)
+    assert "printed 0.69" in (record.reason or "")
 
 
 async def test_the_night_names_the_metric_of_an_agent_s_best_beside_a_swarm(swarm: Swarm) -> None:
