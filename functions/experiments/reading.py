@@ -96,8 +96,8 @@ async def best(request: OfTag, experiments: Experiments) -> Incumbent:
     return Incumbent(
         best={
             "experiment_id": found.experiment_id,
-            "val_bpb": found.val_bpb if e.delta_bpb is None else e.val_bpb,
-            **({} if e.delta_bpb is None else {"delta_bpb": found.val_bpb}),
+            "val_bpb": e.val_bpb if e.by_delta else found.val_bpb,
+            **({"delta_bpb": found.val_bpb} if e.by_delta else {}),
             "commit_sha": found.commit_sha,
             "commit": found.commit_sha,
             "updated_at": stamp(found.updated_at),

@@ -163,7 +163,7 @@ class Difference(Response):
     a: dict[str, Any]
     b: dict[str, Any]
     delta_bpb: float | None
-    """b's value minus a's; for two runs of swarms, b's delta from its baseline minus a's."""
+    """b's value minus a's; for two runs of swarms that compare deltas, b's delta from its baseline minus a's."""
     delta_params_m: float | None
     delta_vram_mb: float | None
     patch_a: str | None
@@ -184,7 +184,7 @@ async def diff(request: CompareExperiments, experiments: Experiments, children: 
     """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
     (a, patch_a), (b, patch_b) = await experiments.compared(request.experiment_a, request.experiment_b)
     beside = _of_swarm(a, b)
-    made = Between()
+    made, by_delta = Between(), beside is not None and not (a.by_value or b.by_value)
     if patch_a is not None and patch_b is not None:
         async with children.one():
             made = await between(patch_a, patch_b, a.experiment_id, b.experiment_id)
@@ -193,7 +193,7 @@ async def diff(request: CompareExperiments, experiments: Experiments, children: 
     return Difference(
         a=_side(a),
         b=_side(b),
-        delta_bpb=_minus(b.val_bpb, a.val_bpb) if beside is None else _minus(b.delta_bpb, a.delta_bpb),
+        delta_bpb=_minus(b.delta_bpb, a.delta_bpb) if by_delta else _minus(b.val_bpb, a.val_bpb),
         delta_params_m=_minus(b.num_params_m, a.num_params_m),
         delta_vram_mb=_minus(b.peak_vram_mb, a.peak_vram_mb),
         patch_a=text_of(patch_a),

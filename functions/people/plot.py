@@ -222,5 +222,5 @@ def _drawn(tag: TagRecord, results: Sequence[Result], kind: Literal["png", "svg"
     found = points(results, tag.direction)
     seen = window(found, tag.direction)
     title = f"{tag.name}: {tag.total} experiments, {tag.kept} kept"
-    metric = "delta_bpb" if any(e.delta_bpb is not None for e in results) else tag.metric
+    metric = "delta_bpb" if any(e.by_delta for e in results) else tag.metric
     return draw_progress(thinned(found, seen), crashes(results), seen, title, metric, kind)

@@ -164,8 +164,7 @@ def night_view(
     tag, best = facts.tag, facts.best
     value, further = unbiased(best)
     noise = facts.noise.noise
-    has_delta = any(e.delta_bpb is not None for e in facts.recent)
-    by_delta = has_delta if best is None else best.experiment.delta_bpb is not None
+    by_delta = any(e.by_delta for e in facts.recent) if best is None else best.experiment.by_delta
 
     def gain(before: str | None, after: str) -> Gain | None:
         if after not in runs or (before not in runs if before else not by_delta):
@@ -249,7 +248,7 @@ def headline(
     told = f"{figure(value, sigma)}{sure}, on no seed of the baseline"
     if gain is not None:
         more = "1 more run" if gain.runs == 1 else f"{gain.runs} more runs"
-        each = "" if best.experiment.delta_bpb is not None else " of each"
+        each = "" if best.experiment.by_delta else " of each"
         how = f"mean of {more}{each}; {seen}" if gain.runs else "one run"
         claimed = f"; {figure(value, sigma)}{sure}" if further and not gain.runs else ""
         told = f"{figure(gain.before, sigma)} -> {figure(gain.after, sigma)} ({how}){claimed}"

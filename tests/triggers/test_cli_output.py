@@ -28,7 +28,7 @@ from triggers.cli.output import (
     printable,
     show,
 )
-from triggers.cli.runs import outcome, print_runs
+from triggers.cli.runs import measured, outcome, print_runs, value
 from triggers.cli.tables import Column, print_table
 
 HOSTILE = "a\x1b[2J\x07\x7f\x9b31m\u202eb\u2066c\u200fd\ufeff\U000e0041"
@@ -89,6 +89,7 @@ RUN = {
     "val_bpb": 1.0,
     "judged_val_bpb": None,
     "delta_bpb": None,
+    "by_value": False,
     "baseline": False,
     "claimed": False,
     "delta": None,
@@ -111,6 +112,20 @@ RUN = {
 )
 def test_an_outcome_says_that_the_run_hung_after_its_result(changes: dict[str, object], words: str) -> None:
     assert outcome(RUN | {"hung": True} | changes) == words
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, ("1.000000", "")),
+        ({"delta_bpb": -0.25}, ("-0.250000", "1.000000")),
+        ({"delta_bpb": -0.25, "by_value": True}, ("1.000000", "")),
+        ({"delta_bpb": -0.25, "by_value": True, "judged_val_bpb": 1.5}, ("1.500000", "")),
+    ],
+)
+def test_a_value_is_shown_as_it_is_compared(changes: dict[str, object], shown: tuple[str, str]) -> None:
+    run = RUN | changes
+    assert (value(run), measured(run)) == shown
 
 
 def test_a_long_description_cuts_no_id_or_value(capsys: pytest.CaptureFixture[str]) -> None:

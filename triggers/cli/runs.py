@@ -111,16 +111,21 @@ def digits_of(http: LabHttp, tag: str) -> int:
 
 def value(run: Run, digits: int = DECIMALS) -> str:
     """The value that it is judged by, or nothing. A difference to its worker's baseline has a sign."""
-    own = run["val_bpb"] if run["delta_bpb"] is None else run["delta_bpb"]
+    own = run["delta_bpb"] if by_delta(run) else run["val_bpb"]
     found = own if run["judged_val_bpb"] is None else run["judged_val_bpb"]
     if found is None:
         return ""
-    return f"{found:.{digits}f}" if run["delta_bpb"] is None else f"{found:+.{digits}f}"
+    return f"{found:+.{digits}f}" if by_delta(run) else f"{found:.{digits}f}"
 
 
 def measured(run: Run, digits: int = DECIMALS) -> str:
     """The printed value of a run that is judged by its difference to a baseline; nothing for others."""
-    return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.{digits}f}"
+    return f"{run['val_bpb']:.{digits}f}" if by_delta(run) and run["val_bpb"] is not None else ""
+
+
+def by_delta(run: Run) -> bool:
+    """Whether it is judged by its difference to its worker's baseline."""
+    return run["delta_bpb"] is not None and not run["by_value"]
 
 
 def newest_remedies(runs: Sequence[Run]) -> dict[str, Run]:
@@ -150,8 +155,8 @@ def gain_in_words(run: Run, gain: Mapping[str, Any] | None, digits: int = DECIMA
 
 def print_runs(runs: Sequence[Run], gains: Mapping[str, float], digits: int = DECIMALS) -> None:
     """Print a line for each; `gains` by id."""
-    by_delta = any(map(measured, runs))
-    numbers = ("delta_bpb", "val_bpb", "gain") if by_delta else ("value", "gain")
+    shows_both = any(map(measured, runs))
+    numbers = ("delta_bpb", "val_bpb", "gain") if shows_both else ("value", "gain")
     print_table(
         [
             *map(Column, ("experiment", "outcome")),
@@ -161,7 +166,7 @@ def print_runs(runs: Sequence[Run], gains: Mapping[str, float], digits: int = DE
         [
             (
                 *(run["experiment_id"], outcome(run), value(run, digits)),
-                *((measured(run, digits),) if by_delta else ()),
+                *((measured(run, digits),) if shows_both else ()),
                 *(signed(gains.get(run["experiment_id"]), digits), run["description"]),
             )
             for run in runs

@@ -58,7 +58,7 @@ def unbiased(runs: Runs[AnyRun] | None) -> tuple[float | None, int]:
 
 def is_compared(e: ExperimentRecord | ComparedRun) -> bool:
     """Whether it was compared with another experiment, or with its worker's baseline."""
-    has_other = e.compared_with is not None or e.delta_bpb is not None
+    has_other = e.compared_with is not None or e.by_delta
     return has_other and e.delta is not None and not e.baseline and e.retest_of is None
 
 

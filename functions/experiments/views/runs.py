@@ -102,6 +102,8 @@ class RetestView(BaseModel):
     val_bpb: float | None
     delta_bpb: float | None
     """Difference to its worker's baseline, in a swarm."""
+    by_value: bool
+    """Whether a swarm's run is judged by `val_bpb`, not by `delta_bpb`."""
     score: Score | None
     """Source of the value: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None
@@ -143,9 +145,10 @@ def sketch_view(e: Sketch) -> dict[str, Any]:
 
 
 def in_few_words(e: Sketch) -> dict[str, Any]:
-    """Long fields, shortened."""
+    """Long fields, shortened, and no delta where values are compared."""
     return {
         "claimed": e.is_claim,
+        "delta_bpb": e.delta_bpb if e.by_delta else None,
         "description": short(e.description, 60),
         "commit_sha": e.commit_sha[:12],
         "error": e.error and (short(deciding_line(e.error, e.error_kind), 100) or None),
@@ -157,7 +160,7 @@ def result_view(e: Result) -> dict[str, Any]:
     return {
         "id": e.experiment_id,
         "val_bpb": e.val_bpb,
-        **({"delta_bpb": e.delta_bpb} if e.delta_bpb is not None else {}),
+        **({"delta_bpb": e.delta_bpb} if e.by_delta else {}),
         "description": e.description,
         "category": e.category,
         "at": stamped(e.finished_at),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from functions.fold import CONTRADICTED
 from functions.kernel.process.lifecycle import Process, opened
+from functions.people.plot import Point
 from functions.runs.rules.stopping import REASON
 from functions.swarm import configs
 from functions.swarm.rules.handing_out import MOST_ACTIVE
@@ -1123,6 +1124,62 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
     assert (better.status, better.judged) == ("keep", 0.99)
     assert better.delta == pytest.approx(0.51)
     assert better.delta_bpb == pytest.approx(-0.01)
+
+
+async def test_where_values_are_compared_a_best_its_night_and_its_table_show_values(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    await swarm.join("a", baseline_bpb=2.0)
+    first = await swarm.run_of("a", 1.5, LR=0.001)
+    second = await swarm.run_of("a", 1.4, LR=0.002)
+    third = await swarm.run_of("a", 1.45, LR=0.003)
+
+    best = (await told(swarm.http, "/api/experiment/best", tag="swarm"))["best"]
+    night = await told(swarm.http, "/api/report/night", tag="swarm")
+    listed = (await told(swarm.http, "/api/report/runs", tag="swarm"))["runs"]
+    summary = await told(swarm.http, "/api/report/summary", tag="swarm")
+    diff = await told(swarm.http, "/api/report/diff", experiment_a=first, experiment_b=second)
+
+    assert (best["val_bpb"], "delta_bpb" in best) == (1.4, False)
+    assert (night["metric"], night["by_delta"]) == ("val_bpb", False)
+    assert (night["first"], night["last"], night["best"], night["first_seen"]) == (1.5, 1.4, 1.4, 1.4)
+    assert listed["value"] == [1.45, 1.4, 1.5]
+    assert listed["gain"] == [pytest.approx(-0.05), pytest.approx(0.1), None]
+    assert [(kept["val_bpb"], "delta_bpb" in kept) for kept in summary["bpb_progression"]] == [
+        (1.5, False),
+        (1.4, False),
+    ]
+    assert diff["delta_bpb"] == pytest.approx(-0.1)
+    [(config, _), *_] = [
+        (c["config_delta"], c["delta_bpb"]) for c in (await asked(swarm.http, "/sync/a"))["top_configs"]
+    ]
+    assert config == (await swarm.record(second)).config_delta
+    assert (await swarm.record(third)).judged_val_bpb is None
+
+
+@pytest.mark.parametrize(
+    ("compare_by", "metric", "values"),
+    [("value", "val_bpb", [1.5, 1.4]), ("delta", "delta_bpb", [-0.5, -0.6])],
+)
+async def test_a_plot_is_named_after_the_values_that_it_shows(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch, compare_by: str, metric: str, values: list[float]
+) -> None:
+    drawn: list[tuple[list[float], list[float | None], str]] = []
+
+    def drawing(points: Sequence[Point], *more: Any) -> bytes:
+        drawn.append(([p.value for p in points], [p.best for p in points], more[3]))
+        return b""
+
+    monkeypatch.setattr("functions.people.plot.draw_progress", drawing)
+    await swarm.policy(compare_by=compare_by)
+    await swarm.join("a", baseline_bpb=2.0)
+    for value in (1.5, 1.4):
+        await swarm.run("a", value)
+
+    await swarm.http.get("/api/report/progress.svg?tag=swarm")
+
+    [(shown, best, name)] = drawn
+    assert shown == best == pytest.approx(values)
+    assert name == metric
 
 
 async def test_where_values_are_compared_repeats_are_compared_as_values(swarm: Swarm) -> None:

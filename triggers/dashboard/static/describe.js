@@ -15,7 +15,7 @@ export async function readRun(id) {
   const e = answer.experiment;
   const { runs, metric, sigma } = await call("/api/report/runs", { tag: e.tag, before: e.number + LATER + 1, limit: LATER + 1 });
   const rows = rowsOf(runs);
-  const row = rows.find((found) => found.id === e.id) ?? { value: e.delta_bpb ?? e.val_bpb, trust: null, near_miss: false };
+  const row = rows.find((found) => found.id === e.id) ?? { value: ownValue(e), trust: null, near_miss: false };
   const children = rows.filter(({ parents }) => parents.includes(e.id)).map((found) => found.id);
   const gain = answer.gain?.by ?? null;
   const status = stateOf(e);
@@ -25,6 +25,12 @@ export async function readRun(id) {
     sigmas: sigma && gain !== null ? gain / sigma : null,
   };
 }
+
+// Whether it is judged by its difference to its worker's baseline.
+const byDelta = (e) => e.delta_bpb !== null && !e.by_value;
+
+// The value of one run, without other runs of its code.
+export const ownValue = (e) => (byDelta(e) ? e.delta_bpb : e.val_bpb);
 
 // Whether a swarm's worker ran it: constants are all that it changed.
 export function isOfSwarm(e) {
@@ -90,7 +96,7 @@ export function next({ e, row, diff }) {
 // Facts as [name, value]; what is not known is left out.
 export function facts({ e, retests, children, claim, digits, certificate, transfers }) {
   const seconds = e.wall_seconds ?? (e.started_at && e.finished_at ? (Date.parse(e.finished_at) - Date.parse(e.started_at)) / 1000 : null);
-  const judged = e.judged_val_bpb ?? e.delta_bpb ?? e.val_bpb;
+  const judged = e.judged_val_bpb ?? ownValue(e);
   return known({
     category: e.category,
     [isOfSwarm(e) ? "worker" : "agent"]: e.agent,
@@ -103,7 +109,7 @@ export function facts({ e, retests, children, claim, digits, certificate, transf
     attempt: e.attempt > 1 ? e.attempt : null,
     "trained by": e.attempt === 0 && !isOfSwarm(e) ? "its agent" : null,
     GPU: e.gpu_id ?? e.gpu_type,
-    "this run measured": judged === e.val_bpb ? null : e.delta_bpb === null ? number(e.val_bpb, digits) : `${number(e.val_bpb, digits)}, its worker's baseline ${number(e.baseline_bpb, digits)}`,
+    "this run measured": judged === e.val_bpb ? null : !byDelta(e) ? number(e.val_bpb, digits) : `${number(e.val_bpb, digits)}, its worker's baseline ${number(e.baseline_bpb, digits)}`,
     score: e.reported === null ? e.score : `${e.score}; ${e.claimed ? "its agent said" : "train.py printed"} ${number(e.reported, digits)}`,
     claimed: e.claimed && e.measured_by === null ? "only its agent has measured it" : null,
     "over budget": e.over_budget ? e.reason ?? "yes" : null,

@@ -3,7 +3,7 @@
 import { panel } from "../parts.js";
 import { action } from "../actions.js";
 import { curves } from "../curves.js";
-import { constants, facts, inSigmas, isOfSwarm, metrics, next, readRun, runLink, shown, why } from "../describe.js";
+import { constants, facts, inSigmas, isOfSwarm, metrics, next, ownValue, readRun, runLink, shown, why } from "../describe.js";
 import { age, badge, cut, h, labNow, number, signed, span, sync } from "../dom.js";
 import { followRun, get } from "../lab.js";
 import { Log } from "../log.js";
@@ -144,7 +144,7 @@ export const run = {
         metricList.parentElement.hidden = metricList.childElementCount === 0;
         constantPanel.hidden = constantList.childElementCount === 0;
         againPanel.hidden = found.retests.length === 0;
-        sync(again, found.retests, ({ retest_id: name }) => name, (retest) => h("li", {}, runLink(page, retest.retest_id), badge(retest.status), h("b", {}, number(retest.delta_bpb ?? retest.val_bpb, found.digits)), h("span", { class: "dim" }, `seed ${retest.seed}`)));
+        sync(again, found.retests, ({ retest_id: name }) => name, (retest) => h("li", {}, runLink(page, retest.retest_id), badge(retest.status), h("b", {}, number(ownValue(retest), found.digits)), h("span", { class: "dim" }, `seed ${retest.seed}`)));
         fill(acts, [e.status, e.stopping], () => actions(found, page));
         draw();
         drawChange();
