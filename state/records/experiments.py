@@ -178,7 +178,7 @@ class Measured(Weight):
         """The value of this one run, without other runs of its code."""
         if self.over_budget or self.guard is not None:
             return None
-        return self.delta_bpb if self.by_delta else self.val_bpb
+        return self.val_bpb if self.delta_bpb is None or self.by_value else self.delta_bpb
 
     @property
     def by_delta(self) -> bool:
