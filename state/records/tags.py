@@ -29,7 +29,10 @@ class AgentLimit(Record):
 
 
 class Counters(Record):
-    """A tag's experiments, counted by `state.derived`. The results that were retracted count in nothing else."""
+    """A tag's experiments, counted by `state.derived`. The results that were retracted count in nothing else.
+
+    A new counter begins at 0 in a tag that has runs already: raise `LAYOUT` in `state/client.py` with it.
+    """
 
     total: int = 0
     """Those that ended as keep, discard, crash or timeout."""
