@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from state.errors import Invalid
-from state.records import Direction
+
+if TYPE_CHECKING:
+    from state.records import Direction
 
 FailureKind = Literal[
     "oom",

@@ -99,6 +99,13 @@ def test_what_needs_no_lab_reads_no_settings() -> None:
     }
 
 
+def test_the_lab_s_status_is_shown_without_records_or_policy() -> None:
+    imported = imported_by("status", "--help")
+
+    assert "triggers.cli.lab_http" in imported
+    assert not imported & {"state.records", "state.policy", "state.settings", "redis", "rich.console"}
+
+
 def test_the_settings_are_shown_without_redis_or_the_checks_of_doctor() -> None:
     imported = imported_by("config")
 
