@@ -77,6 +77,10 @@ class _Schema(GenerateJsonSchema):
         is_told = self.mode == "serialization" and "serialization_exclude_if" not in field
         return is_told or super().field_is_required(field, total)
 
+    def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
+        factory = schema.get("default_factory") if self.mode == "serialization" else None
+        return factory() if factory in (list, dict) else super().get_default_value(schema)
+
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         described = _described(super().model_schema(schema), schema["cls"])
         if self.mode == "validation":

@@ -97,6 +97,12 @@ def test_the_ways_to_prove_who_asks_are_declared_and_no_function_asks_for_anothe
             assert (operation.get("security") == []) == is_open, name
 
 
+def test_a_field_of_an_answer_that_is_empty_by_default_says_so(document: Document) -> None:
+    listed = document.properties("ListedExperiment")
+
+    assert (listed["parent_ids"]["default"], listed["metrics"]["default"]) == ([], {})
+
+
 REQUESTS = {declared.request.__name__: declared.request for declared in table().values()}
 
 
