@@ -271,7 +271,7 @@ async def _after(
     runs = {name: [found.experiment, *found.retests] for name, found in facts.items()}
     first = runs[one.reference][0]
     spreads = [await experiments.spread(first.model_copy(update={"tag": tag})) for tag in (one.tag, one.into)]
-    if spreads[0].is_known:
+    if any(spread.is_known for spread in spreads):
         await statistics_loaded()
     noise = spreads[0].with_(spreads[1]).noise
     policy, _ = await distilling.policies.get(one.tag)
