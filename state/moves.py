@@ -122,6 +122,12 @@ def load(name: str) -> Move:
     return Move(name, text, sha, keys, args, *needed)
 
 
+class Prepared(tuple[Arg, ...]):
+    """A command that is sent again and again, and keeps its bytes."""
+
+    packed: bytes | None = None
+
+
 def script_command(lab: Keys, name: str, keys: GivenKeys, args: GivenArgs) -> Sequence[Arg]:
     """A read-only script as one command. Raises TypeError, ValueError: as `Move.words`."""
     script = load(name)

@@ -16,7 +16,7 @@ from state.change import Decide, Read, loosely
 from state.client import Lab
 from state.facts import Spread
 from state.keys import Keys
-from state.moves import Arg, script_command
+from state.moves import Arg, Prepared, script_command
 from state.noise import class_id, noise_key
 from state.policy import Policy, read_policy
 from state.records import Best, Experiment, Gpu, GpuState, Mention, Record, Sketch, Strategy, Tag
@@ -85,29 +85,42 @@ def members(
     their constants and metrics. With `holding` members are left out whose first field does not hold this text. With
     `most_bytes` longer values of `fields` are left out, or cut where the field is one of `texts`.
     """
-    command = _members_command(
-        lab.keys,
-        index,
-        hashes=lab.keys.experiment("") if hashes is None else hashes,
-        low=low,
-        high=high,
-        offset=offset,
-        limit=limit,
-        newest="yes" if newest else None,
-        fields=tuple(fields),
-        brief="yes" if brief else None,
-        holding=holding,
-        texts=tuple(texts),
-        most_bytes=most_bytes,
-    )
-    meaning = dict if fields else _hashes
-    return loosely(*command, to=meaning)
+    part = (limit, offset, low, high, newest, brief, holding, tuple(texts), most_bytes)
+    return _members(lab.keys, index, hashes, tuple(fields), *part)
 
 
 @lru_cache(1024)
-def _members_command(keys: Keys, index: str, **args: Arg | tuple[str, ...] | None) -> Sequence[Arg]:
+def _members(
+    keys: Keys,
+    index: str,
+    hashes: str | None,
+    fields: tuple[str, ...],
+    limit: int,
+    offset: int,
+    low: float | str,
+    high: float | str,
+    newest: bool,
+    brief: bool,
+    holding: str | None,
+    texts: tuple[str, ...],
+    most_bytes: int | None,
+) -> Read[dict[str, Any]]:
     """Remembered, because a brief asks for nine indexes, and making the words of a script takes longer."""
-    return script_command(keys, "read_members", keys={"index": index}, args=args)
+    args = {
+        "hashes": keys.experiment("") if hashes is None else hashes,
+        "low": low,
+        "high": high,
+        "offset": offset,
+        "limit": limit,
+        "newest": "yes" if newest else None,
+        "fields": fields,
+        "brief": "yes" if brief else None,
+        "holding": holding,
+        "texts": texts,
+        "most_bytes": most_bytes,
+    }
+    command = Prepared(script_command(keys, "read_members", keys={"index": index}, args=args))
+    return Read(command, dict if fields else _hashes, None)
 
 
 def rows(

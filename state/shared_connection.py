@@ -28,6 +28,8 @@ from redis.exceptions import (
     TimeoutError,
 )
 
+from state.moves import Prepared
+
 Words = Sequence[str | int | float | bytes]
 
 
@@ -277,9 +279,15 @@ def _reader(connection: AbstractConnection) -> hiredis.Reader:
 
 def _packed(commands: Sequence[Words]) -> bytes:
     """Commands as they are sent; a name of two words, such as XINFO STREAM, as two."""
-    packed = []
-    for words in commands:
+    packed: list[bytes] = []
+    for words in commands:  # no call for each: a request has twenty
+        prepared = words if isinstance(words, Prepared) else None
+        if prepared is not None and prepared.packed is not None:
+            packed.append(prepared.packed)
+            continue
         first = words[0]
         split = (*first.split(), *words[1:]) if isinstance(first, str) and " " in first else tuple(words)
         packed.append(hiredis.pack_command(split))  # type: ignore[arg-type]  # its stub means a tuple of any length
+        if prepared is not None:
+            prepared.packed = packed[-1]
     return b"".join(packed)
