@@ -85,42 +85,28 @@ def members(
     their constants and metrics. With `holding` members are left out whose first field does not hold this text. With
     `most_bytes` longer values of `fields` are left out, or cut where the field is one of `texts`.
     """
-    part = (limit, offset, low, high, newest, brief, holding, tuple(texts), most_bytes)
-    return _members(lab.keys, index, hashes, tuple(fields), *part)
+    command = _members_command(
+        lab.keys,
+        index,
+        hashes=lab.keys.experiment("") if hashes is None else hashes,
+        low=low,
+        high=high,
+        offset=offset,
+        limit=limit,
+        newest="yes" if newest else None,
+        fields=tuple(fields),
+        brief="yes" if brief else None,
+        holding=holding,
+        texts=tuple(texts),
+        most_bytes=most_bytes,
+    )
+    return Read(command, dict if fields else _hashes, None)
 
 
 @lru_cache(1024)
-def _members(
-    keys: Keys,
-    index: str,
-    hashes: str | None,
-    fields: tuple[str, ...],
-    limit: int,
-    offset: int,
-    low: float | str,
-    high: float | str,
-    newest: bool,
-    brief: bool,
-    holding: str | None,
-    texts: tuple[str, ...],
-    most_bytes: int | None,
-) -> Read[dict[str, Any]]:
+def _members_command(keys: Keys, index: str, **args: Arg | tuple[str, ...] | None) -> Prepared:
     """Remembered, because a brief asks for nine indexes, and making the words of a script takes longer."""
-    args = {
-        "hashes": keys.experiment("") if hashes is None else hashes,
-        "low": low,
-        "high": high,
-        "offset": offset,
-        "limit": limit,
-        "newest": "yes" if newest else None,
-        "fields": fields,
-        "brief": "yes" if brief else None,
-        "holding": holding,
-        "texts": texts,
-        "most_bytes": most_bytes,
-    }
-    command = Prepared(script_command(keys, "read_members", keys={"index": index}, args=args))
-    return Read(command, dict if fields else _hashes, None)
+    return Prepared(script_command(keys, "read_members", keys={"index": index}, args=args))
 
 
 def rows(
