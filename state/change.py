@@ -521,7 +521,7 @@ class Change(Reader):
         if len(self._writes) > MOST_COMMANDS:
             raise ValueError(f"a change has at most {MOST_COMMANDS} commands: make it in pages")
         plan = {
-            "rooms": [self._left(*room) for room in self._rooms] if self._rooms else (),
+            "rooms": [self._left(*room) for room in self._rooms],
             "numbers": self._handed_out,
             "writes": self._writes,
             "events": self._events,
