@@ -177,7 +177,8 @@ def _record(kind: type[R], row: Sequence[str | None]) -> R:
 
 def fields_of(pairs: Sequence[str]) -> dict[str, str]:
     """A hash from its fields and values by turns."""
-    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+    words = iter(pairs)
+    return dict(zip(words, words, strict=True))
 
 
 def number(*command: Arg) -> Read[int]:

@@ -34,15 +34,20 @@ def gain_over(before: Runs[OneRun] | None, after: Runs[OneRun], direction: Direc
     A first run is biased, because the experiment was chosen for it. `before` None is the baseline of a swarm's
     worker: the values are differences from it. The answer is None if the two share no seed, or `after` is a claim.
     """
+    return _gain(None if before is None else _by_seed(before), after, direction)
+
+
+def _gain(known: BySeed | None, after: Runs[OneRun], direction: Direction) -> Gain | None:
     if after.experiment.is_claim:
         return None
     first, further = _first(after), _further(after)
-    known = dict.fromkeys(first | further, 0.0) if before is None else _first(before) | _further(before)
+    if known is None:
+        known = dict.fromkeys(first | further, 0.0)
     mine = further if further.keys() & known.keys() else first
     shared = mine.keys() & known.keys()
     if not shared:
         return None
-    was, now = (math.fsum(values[seed] for seed in shared) / len(shared) for values in (known, mine))
+    was, now = (math.fsum([values[seed] for seed in shared]) / len(shared) for values in (known, mine))
     by = score(was, direction) - score(now, direction)
     return Gain(was, now, by, len(shared) if mine is further else 0)
 
@@ -75,11 +80,20 @@ def gains_of(
 ) -> dict[str, float]:
     """The gain of each experiment that can be compared, by id; above zero is better."""
     gains: dict[str, float] = {}
+    before: dict[str | None, BySeed | None] = {None: None}
     for e in es:
-        own, best = known.get(e.experiment_id), known.get(e.compared_with or "")
-        if own is not None and (gain := gain_of(e, own, best, direction)) is not None:
+        own, best = known.get(e.experiment_id), e.compared_with
+        if own is None or not is_compared(e):
+            continue
+        if best not in before:  # many are compared with the same one
+            before[best] = _by_seed(known[best]) if best in known else {}
+        if (gain := _gain(before[best], own, direction)) is not None:
             gains[e.experiment_id] = gain.by
     return gains
+
+
+def _by_seed(runs: Runs[OneRun]) -> BySeed:
+    return _first(runs) | _further(runs)
 
 
 def _first(runs: Runs[OneRun]) -> BySeed:
