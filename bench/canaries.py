@@ -14,7 +14,7 @@ Brackets hold 95 % intervals: exact binomial ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +26,6 @@ import click
 from rich.table import Table
 
 from bench._report import Bench, call, private_redis
-from functions.kernel.contract import On
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
 from functions.swarm.rules.sampling import SAMPLERS
@@ -36,6 +35,7 @@ from functions.swarm.rules.trial_proposals import LEAST_GAIN, LEAST_RESULTS, WIN
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from state.events import Event
 from state.experiments import Experiments
+from triggers.events import bindings
 
 TAG: Final = "night"
 SEEDS, RESULTS, WORKERS = 20, 900, 8
@@ -98,6 +98,7 @@ class ProposalNight:
         self._results = 0
         self._ended: list[str] = []
         """The best run after each result, retests aside."""
+        self._bindings = {b.name: b for b in bindings(table(), process) if b.name in SERVED}
         self._unasked_at: int | None = None
         self._on_trial: set[str] = set()
 
@@ -170,11 +171,9 @@ class ProposalNight:
             self._seen = events[-1].id
             for event in events:
                 self._hear(event)
-            for name, event in _calls(events):
-                fields = table()[name].request.model_fields
-                await self._call(
-                    name, **{key: value for key, value in event.facts().items() if key in fields}
-                )
+            for binding in self._bindings.values():
+                for bundle in binding.bundles(filter(binding.concerns, events)):
+                    await binding.fire(bundle)
             if any(event.type == "dimension.wanted" for event in events):
                 self.found.wanted += 1
                 self._unasked_at = self._results + AGAIN_AFTER
@@ -188,15 +187,6 @@ class ProposalNight:
 
     async def _call(self, name: str, /, **body: Any) -> dict[str, Any]:
         return await call(self.process, name, **body)
-
-
-def _calls(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
-    """The functions that these events fire, with the event. A debounced burst fires once, with its newest event."""
-    for name in SERVED:
-        [trigger] = (each for each in table()[name].triggers if isinstance(each, On))
-        fired = [event for event in events if event.type in trigger.events]
-        for event in fired[-1:] if trigger.debounce else fired:
-            yield name, event
 
 
 def lived(seed: int, results: int, sampler: str) -> ProposalCounts:

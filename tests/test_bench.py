@@ -1,4 +1,4 @@
-"""Benchmarks that need no lab: what they show of the rules is still so, on fewer nights and in wider bounds."""
+"""Benchmarks: what they show of the rules is still so, on fewer nights and in wider bounds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bench._planted import IRRELEVANT
 from bench._search import RUN_S, planted, searched
 from bench._swarm_night import POLICY
 from bench._users import LoopHolds, came_too_late
+from bench.canaries import TAG, ProposalNight
 from bench.chaos import StreamEvent, taken_out
 from bench.keeps import (
     AGAIN,
@@ -31,7 +32,9 @@ from bench.keeps import (
     simulate,
 )
 from bench.keeps import lived as keeps_lived
+from functions.kernel.process.lifecycle import Process
 from functions.trust.rules.sequential import decided
+from tests.labs import told
 
 NIGHTS = 40
 
@@ -258,3 +261,12 @@ def test_a_gain_of_two_sigma_takes_at_most_six_tenths_of_the_pairs_of_a_fixed_te
     certified, pairs = certify.decisions(gains)
 
     assert np.median(pairs) <= 0.6 * certify.fixed_n(2.0, float(certified.mean()))
+
+
+async def test_a_night_of_proposed_dimensions_follows_the_events_as_a_lab_does(
+    process: Process, operator: httpx.AsyncClient
+) -> None:
+    await ProposalNight(process, 1, "thompson").live(20)
+
+    beliefs = (await told(operator, "/api/hypothesis/list", tag=TAG))["hypotheses"]
+    assert {each["status"] for each in beliefs} == {"active"}  # made when the dimensions were defined
