@@ -250,7 +250,8 @@ class Every(Timed):
         return steady
 
     def __str__(self) -> str:
-        return f"every {self.seconds}{self._policies()}"
+        interval = self.seconds if isinstance(self.seconds, str) else f"{self.seconds:g} s"
+        return f"every {interval}{self._policies()}"
 
 
 @dataclass(frozen=True)
