@@ -79,27 +79,14 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
     if nth % every == 1 and nth // every < KEEPS:
         value = BEST + (KEEPS - 1 - nth // every) * 1e-3
         new = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, updated_at=0.0)
-        return Ending(
-            e,
-            "keep",
-            _measured(value),
-            best=new,
-            crashes=0,
-            training_seconds=300.0,
-        )
+        return Ending(e, "keep", _measured(value), best=new, crashes=0, training_seconds=300.0)
     if nth % 20 in (7, 13):
         status, kind = ("crash", "oom") if nth % 20 == 7 else ("timeout", "timeout")
         fields = {"error": "out of memory", "error_kind": kind}
         return Ending(e, "crash" if status == "crash" else "timeout", fields, crashes=1)
     # A fifth of all lies within the margin of the best: 1,000 hold more than any answer shows.
     value = BEST + (0.001 if nth % 5 == 0 else 0.05) + nth * 1e-9
-    return Ending(
-        e,
-        "discard",
-        _measured(value),
-        crashes=0,
-        training_seconds=300.0,
-    )
+    return Ending(e, "discard", _measured(value), crashes=0, training_seconds=300.0)
 
 
 def _measured(value: float) -> dict[str, Any]:

@@ -36,10 +36,7 @@ class Usage:
     cost_usd: float | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            _sum(self.tokens, other.tokens),
-            _sum(self.cost_usd, other.cost_usd),
-        )
+        return Usage(_sum(self.tokens, other.tokens), _sum(self.cost_usd, other.cost_usd))
 
 
 @dataclass

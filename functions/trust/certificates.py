@@ -49,10 +49,7 @@ class Certify(Command):
     )
     min_gain: float = Field(0.0, ge=0, description="the gain has to exceed this", examples=[0.002])
     alpha: float = Field(
-        0.01,
-        ge=1e-6,
-        le=0.2,
-        description="largest probability of a certificate for a gain that does not",
+        0.01, ge=1e-6, le=0.2, description="largest probability of a certificate for a gain that does not"
     )
 
 

@@ -132,10 +132,7 @@ class FollowedDistilling(Response):
 
 @function(
     "trust::follow_distilling",
-    On(
-        *("distil.begun", "experiment.finished", "experiment.retested", "experiment.lost"),
-        debounce="tag",
-    ),
+    On(*("distil.begun", "experiment.finished", "experiment.retested", "experiment.lost"), debounce="tag"),
     role="operator",
     writes=True,
 )

@@ -6,12 +6,7 @@ import time
 
 import pytest
 
-from functions.formats.metrics_block import (
-    deciding_line,
-    failure_tail,
-    remedies_in,
-    with_remedies,
-)
+from functions.formats.metrics_block import deciding_line, failure_tail, remedies_in, with_remedies
 
 HOSTILE = [
     " " * 3_000_000,

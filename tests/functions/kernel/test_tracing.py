@@ -119,9 +119,7 @@ async def test_every_event_carries_the_trace_of_what_caused_it(
     assert len(set(caused.values())) == 4
 
 
-def test_missing_packages_are_told_with_the_command_that_brings_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_missing_packages_are_told_with_the_command_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
 
     with logged() as lines:

@@ -22,18 +22,7 @@ from state.policy import LONGEST_EXTENSION_S
 from state.records import Experiment, Footprint
 from state.rq_jobs import gpu_queue
 from state.train_queue import broker
-from tests.labs import (
-    add_gpu,
-    asked,
-    begun,
-    events_of,
-    expire,
-    idea,
-    open_tag,
-    refused,
-    told,
-    tried,
-)
+from tests.labs import add_gpu, asked, begun, events_of, expire, idea, open_tag, refused, told, tried
 from tests.lane import trained
 from workers.attempt.job import HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 

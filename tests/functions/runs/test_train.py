@@ -92,9 +92,7 @@ async def test_a_lease_is_renewed_while_its_run_is_prepared(client: httpx.AsyncC
 
 
 async def test_a_renewal_that_fails_is_told_and_does_not_end_the_run(
-    client: httpx.AsyncClient,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await leased(client)
     renew, failed, renewed = Experiments.renew, asyncio.Event(), asyncio.Event()

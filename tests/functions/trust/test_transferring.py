@@ -174,9 +174,7 @@ async def test_a_process_killed_between_its_steps_is_followed_by_another(
     monkeypatch.setattr(Experiments, "submit", killed)
     with pytest.raises(Killed):
         await tag.process.invoker.call(
-            "trust::transfer",
-            {"experiment_id": "mar11-2", "begin": True},
-            tag.process.invoker.system("test"),
+            "trust::transfer", {"experiment_id": "mar11-2", "begin": True}, tag.process.invoker.system("test")
         )
 
     found = await followed(tag)
@@ -231,9 +229,7 @@ async def test_both_codes_run_on_the_keep_s_class_of_gpu(tag: TagUnderTest) -> N
     assert pins <= {"host:gpu0", "host:gpu1", "host:gpu2"}
 
 
-async def test_what_cannot_be_tried_is_refused_with_the_reason_and_changes_nothing(
-    tag: TagUnderTest,
-) -> None:
+async def test_what_cannot_be_tried_is_refused_with_the_reason_and_changes_nothing(tag: TagUnderTest) -> None:
     await opened(tag)
     await tag.trained(0.95)
     path = "/api/trust/transfer"
