@@ -287,11 +287,7 @@ def test_every_setting_in_the_documents_exists() -> None:
     known = {f"NIGHTJAR_{name.upper()}" for name in Settings.model_fields}
 
     assert set(re.findall(r"NIGHTJAR_[A-Z_]+", DOCUMENTS)) - known <= {
-        "NIGHTJAR_BUDGET_S",
-        "NIGHTJAR_COMPLETE",
-        "NIGHTJAR_HIDDEN_FD",
-        "NIGHTJAR_NAME",
-        "NIGHTJAR_SEED",
+        *("NIGHTJAR_BUDGET_S", "NIGHTJAR_COMPLETE", "NIGHTJAR_HIDDEN_FD", "NIGHTJAR_NAME", "NIGHTJAR_SEED"),
         "NIGHTJAR_TAG",
     }
 

@@ -59,10 +59,7 @@ def current(checkout: Path, dev: bool) -> bool:
 @pytest.mark.parametrize(
     ("argv", "dev"),
     [
-        (["test"], True),
-        (["test", "-k", "x"], True),
-        (["demo"], False),
-        (["demo", "test"], False),
+        *((["test"], True), (["test", "-k", "x"], True), (["demo"], False), (["demo", "test"], False)),
         ([], False),
     ],
 )

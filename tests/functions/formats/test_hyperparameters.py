@@ -43,11 +43,7 @@ def test_what_else_a_text_may_be_is_read_from_its_comment_type_or_comparisons(sc
 @pytest.mark.parametrize(
     "comment",
     [
-        "",
-        "# adam is best, with warmup",
-        "# sgd or muon",
-        "# see the paper, page 3",
-        "# adam",
+        *("", "# adam is best, with warmup", "# sgd or muon", "# see the paper, page 3", "# adam"),
         "# adam and no nan",
     ],
 )

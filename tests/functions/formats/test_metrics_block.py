@@ -9,11 +9,7 @@ import pytest
 from functions.formats.metrics_block import deciding_line, failure_tail, remedies_in, with_remedies
 
 HOSTILE = [
-    " " * 3_000_000,
-    "\x1b[" * 1_000_000,
-    "\x1b]" * 1_000_000,
-    "error " * 500_000,
-    "\n" * 3_000_000,
+    *(" " * 3_000_000, "\x1b[" * 1_000_000, "\x1b]" * 1_000_000, "error " * 500_000, "\n" * 3_000_000),
     "\r" * 3_000_000,
 ]
 

@@ -43,10 +43,7 @@ def test_the_last_line_ends_whether_the_patch_s_does_or_not(patch: bytes) -> Non
 )
 def test_a_patch_in_a_line(lines: list[str], words: str) -> None:
     head = [
-        "diff --git a/train.py b/train.py",
-        "index 1..2 100644",
-        "--- a/train.py",
-        "+++ b/train.py",
+        *("diff --git a/train.py b/train.py", "index 1..2 100644", "--- a/train.py", "+++ b/train.py"),
         "@@ -1 +1 @@",
     ]
 

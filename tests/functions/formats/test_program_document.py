@@ -95,14 +95,8 @@ def test_a_base_without_markers_gets_the_block_at_its_end(base: str) -> None:
 @pytest.mark.parametrize(
     "base",
     [
-        START,
-        END,
-        f"{END}{START}",
-        f"{START}{PUBLISHED_MARKERS[1]}",
-        f"{PUBLISHED_MARKERS[0]}{END}",
-        f"{START}{END}{START}{END}",
-        f"{START}{START}{END}",
-        f"{START}{END}{''.join(PUBLISHED_MARKERS)}",
+        *(START, END, f"{END}{START}", f"{START}{PUBLISHED_MARKERS[1]}", f"{PUBLISHED_MARKERS[0]}{END}"),
+        *(f"{START}{END}{START}{END}", f"{START}{START}{END}", f"{START}{END}{''.join(PUBLISHED_MARKERS)}"),
     ],
 )
 def test_markers_that_are_not_one_pair_are_refused_with_what_to_do(base: str) -> None:

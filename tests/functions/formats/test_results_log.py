@@ -70,12 +70,8 @@ def test_a_log_from_windows_is_read_and_every_line_left_out_is_named() -> None:
     log = excerpt("windows.tsv")
 
     assert [(row.line, row.value, row.outcome) for row in log.rows] == [
-        (2, 0.9, "keep"),
-        (3, None, "discard"),
-        (4, 0.95, "crash"),
-        (7, 0.88, "keep"),
-        (11, None, "keep"),
-        (12, None, "discard"),
+        *((2, 0.9, "keep"), (3, None, "discard"), (4, 0.95, "crash"), (7, 0.88, "keep")),
+        *((11, None, "keep"), (12, None, "discard")),
     ]
     assert [(line.line, line.reason) for line in log.skipped] == [
         (6, "it is the header again"),
@@ -254,13 +250,8 @@ def test_what_is_no_log_is_refused_with_a_hint(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("cell", "value"),
     [
-        ("0.97", 0.97),
-        (" -3.5 ", -3.5),
-        ("0.000000", None),
-        ("-0", None),
-        ("nan", None),
-        ("1e101", None),
-        ("x", None),
+        *(("0.97", 0.97), (" -3.5 ", -3.5), ("0.000000", None), ("-0", None), ("nan", None)),
+        *(("1e101", None), ("x", None)),
     ],
 )
 def test_zero_and_what_nobody_measures_are_no_values(cell: str, value: float | None) -> None:

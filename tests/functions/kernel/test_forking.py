@@ -146,10 +146,7 @@ def test_a_fork_is_told_to_end_when_its_parent_is_killed(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ("return 3", 3),
-        ("sys.exit(4)", 4),
-        ("sys.exit()", 0),
-        ("raise ValueError('why')", 1),
+        *(("return 3", 3), ("sys.exit(4)", 4), ("sys.exit()", 0), ("raise ValueError('why')", 1)),
         ("os.kill(os.getpid(), 9)", -9),
     ],
 )

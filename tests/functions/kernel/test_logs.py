@@ -69,19 +69,10 @@ def test_an_exception_is_told_by_frames_and_without_any_local() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "redis://default:{}@localhost:6379/0",
-        "rediss://:{}@localhost",
-        "Authorization: Bearer {}",
-        "'authorization': 'Basic {}'",
-        "whsec_{}",
-        "a token of ours: nj_aaaaaaaaaa_{}",
-        "GET /?q=nj_234567abcd_{}&more=1",
-        "sk-ant-api03-{}",
-        "AIzaSy{}",
-        "password={}",
-        '{{"api_key": "{}"}}',
-        "ANTHROPIC_API_KEY={}",
-        "x-token: {}",
+        *("redis://default:{}@localhost:6379/0", "rediss://:{}@localhost", "Authorization: Bearer {}"),
+        *("'authorization': 'Basic {}'", "whsec_{}", "a token of ours: nj_aaaaaaaaaa_{}"),
+        *("GET /?q=nj_234567abcd_{}&more=1", "sk-ant-api03-{}", "AIzaSy{}", "password={}"),
+        *('{{"api_key": "{}"}}', "ANTHROPIC_API_KEY={}", "x-token: {}"),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(text: str, log_format: str) -> None:

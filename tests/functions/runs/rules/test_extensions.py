@@ -23,11 +23,8 @@ def extended(**changes: Any) -> Experiment:
 @pytest.mark.parametrize(
     ("changes", "value"),
     [
-        ({}, 1.2),
-        ({"last_progress": 1.051}, 1.2),
-        ({"last_progress": 1.05}, None),
-        ({"last_progress": None}, None),
-        ({"extended_s": None}, None),
+        *(({}, 1.2), ({"last_progress": 1.051}, 1.2), ({"last_progress": 1.05}, None)),
+        *(({"last_progress": None}, None), ({"extended_s": None}, None)),
     ],
 )
 def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(

@@ -48,17 +48,8 @@ def at(rank: float, bucket: float = 0.4, **more: object) -> Checkpoint:
 @pytest.mark.parametrize(
     ("rank", "chance"),
     [
-        (0.0, 0.65),
-        (3.33, 0.585),
-        (8.325, 0.4875),
-        (16.65, 0.325),
-        (24.975, 0.1625),
-        (29.97, 0.065),
-        (33.2, 0.65 * 0.1 / 33.3),
-        (33.3, 0.0),
-        (33.4, 0.0),
-        (50.0, 0.0),
-        (100.0, 0.0),
+        *((0.0, 0.65), (3.33, 0.585), (8.325, 0.4875), (16.65, 0.325), (24.975, 0.1625), (29.97, 0.065)),
+        *((33.2, 0.65 * 0.1 / 33.3), (33.3, 0.0), (33.4, 0.0), (50.0, 0.0), (100.0, 0.0)),
     ],
 )
 def test_the_published_rule_stops_a_run_of_this_rank_with_this_probability(
@@ -111,13 +102,9 @@ def test_the_strategies_whose_numbers_are_needed_whole_are_named() -> None:
 @pytest.mark.parametrize(
     ("rank", "bucket", "more", "told"),
     [
-        (89.0, 0.8, {}, "extend"),
-        (100.0, 0.8, {}, "extend"),
-        (88.9, 0.8, {}, "continue"),
-        (100.0, 0.6, {}, "continue"),
-        (100.0, 1.0, {}, "continue"),
-        (100.0, 0.8, {"may_extend": False}, "continue"),
-        (100.0, 0.8, {"finished": 24}, "continue"),
+        *((89.0, 0.8, {}, "extend"), (100.0, 0.8, {}, "extend"), (88.9, 0.8, {}, "continue")),
+        *((100.0, 0.6, {}, "continue"), (100.0, 1.0, {}, "continue")),
+        *((100.0, 0.8, {"may_extend": False}, "continue"), (100.0, 0.8, {"finished": 24}, "continue")),
         (100.0, 0.8, {"may_stop": False}, "extend"),
     ],
 )
@@ -142,12 +129,8 @@ def test_the_published_place_of_an_extension_is_the_end() -> None:
 @pytest.mark.parametrize(
     ("rule", "rank", "bucket", "chance"),
     [
-        ("median", 49.9, 0.4, 1.0),
-        ("median", 50.0, 0.4, 0.0),
-        ("asha", 66.6, 0.4, 1.0),
-        ("asha", 66.7, 0.4, 0.0),
-        ("asha", 0.0, 0.6, 0.0),
-        ("none", 0.0, 0.4, 0.0),
+        *(("median", 49.9, 0.4, 1.0), ("median", 50.0, 0.4, 0.0), ("asha", 66.6, 0.4, 1.0)),
+        *(("asha", 66.7, 0.4, 0.0), ("asha", 0.0, 0.6, 0.0), ("none", 0.0, 0.4, 0.0)),
     ],
 )
 def test_median_and_asha_cut_for_certain(rule: str, rank: float, bucket: float, chance: float) -> None:
@@ -242,19 +225,8 @@ def test_so_many_of_ten_thousand_runs_of_a_rank_are_stopped() -> None:
 @pytest.mark.parametrize(
     ("progress", "bucket"),
     [
-        (0.0, None),
-        (0.149, None),
-        (0.15, 0.2),
-        (0.2, 0.2),
-        (0.25, 0.2),
-        (0.251, None),
-        (0.35, 0.4),
-        (0.65, 0.6),
-        (0.85, 0.8),
-        (0.95, 1.0),
-        (1.05, 1.0),
-        (1.06, None),
-        (1.5, None),
+        *((0.0, None), (0.149, None), (0.15, 0.2), (0.2, 0.2), (0.25, 0.2), (0.251, None), (0.35, 0.4)),
+        *((0.65, 0.6), (0.85, 0.8), (0.95, 1.0), (1.05, 1.0), (1.06, None), (1.5, None)),
     ],
 )
 def test_a_tick_counts_for_the_bucket_within_five_hundredths(progress: float, bucket: float | None) -> None:

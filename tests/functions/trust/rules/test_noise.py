@@ -226,12 +226,8 @@ def test_the_usual_distance_is_that_of_half_of_all_pairs_once_the_noise_is_well_
 @pytest.mark.parametrize(
     ("of_policy", "noise", "margin"),
     [
-        (None, None, 0.002),
-        (None, Noise(0.0006, 9), 0.002),
-        (None, Noise(0.02, 2), 0.02 * 2**0.5),
-        (0.0, Noise(0.02, 2), 0.0),
-        (0.002, Noise(0.02, 2), 0.002),
-        (0.5, None, 0.5),
+        *((None, None, 0.002), (None, Noise(0.0006, 9), 0.002), (None, Noise(0.02, 2), 0.02 * 2**0.5)),
+        *((0.0, Noise(0.02, 2), 0.0), (0.002, Noise(0.02, 2), 0.002), (0.5, None, 0.5)),
     ],
 )
 def test_the_margin_is_the_policy_s_else_one_sigma_of_a_difference_and_at_least_two_thousandths(
