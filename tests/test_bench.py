@@ -71,9 +71,7 @@ def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: flo
 
 
 @pytest.mark.parametrize(("sigma", "least"), [(0.0006, 0.85), (0.0012, 0.8)])
-def test_what_holds_of_a_night_gains_almost_what_greedy_keeping_gains_and_is_seldom_false(
-    sigma: float, least: float
-) -> None:
+def test_what_holds_gains_almost_what_greedy_keeping_gains_and_is_true(sigma: float, least: float) -> None:
     nights = [fdr.longer(KeepingNight.drawn(seed, PAIRED, False), seed, PAIRED) for seed in range(12)]
     found = [fdr.stated(fdr.Stating(last=16), night, sigma).outcome() for night in nights]
     greedy = [keeps_lived(Rule("strict"), night, sigma)[GAIN] for night in nights]
@@ -129,9 +127,7 @@ OUT = StreamEvent("1-2", "gpu.unhealthy", "host:cpu0", {"reason": "3 runs in a r
         ([ended("chaos", "crash"), OUT, ended("hostile", "crash")], True),
     ],
 )
-def test_chaos_finds_a_gpu_that_hostile_runs_alone_have_taken_out(
-    before: list[StreamEvent], is_found: bool
-) -> None:
+def test_chaos_finds_a_gpu_that_hostile_runs_took_out(before: list[StreamEvent], is_found: bool) -> None:
     assert bool([*taken_out([*before, OUT])]) == is_found
 
 
@@ -159,9 +155,7 @@ def test_chaos_adds_up_how_often_each_web_process_was_held() -> None:
         ("selection_used", "2026-01-01T00:00:00Z", False),
     ],
 )
-def test_chaos_excuses_only_a_submit_after_the_end_of_its_lease(
-    code: str, lease_ends: str, is_late: bool
-) -> None:
+def test_chaos_excuses_only_a_submit_after_its_lease(code: str, lease_ends: str, is_late: bool) -> None:
     refused = httpx.Response(409, json={"code": code})
     assert came_too_late(refused, {"lease_expires_at": lease_ends}) is is_late
 
@@ -180,9 +174,7 @@ def test_adaptive_stopping_saves_on_both_kinds_of_curves_and_spares_the_best(nam
     assert found.top >= bound.top - 0.04
 
 
-def test_early_stopping_saves_gpu_time_of_a_whole_swarm_whose_reference_runs_are_limited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_early_stopping_saves_gpu_time_of_a_whole_swarm(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = POLICY.changed({"belief.reference_share": 0.2, "sampler": "thompson"})
     monkeypatch.setattr(earlystop_swarm, "POLICY", policy)
 
@@ -230,7 +222,7 @@ def test_transitions_are_compared_on_every_log_of_a_folder(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("noise", certify.NOISES)
-def test_certificates_are_false_in_at_most_one_of_a_hundred_and_the_bench_has_the_rule_s_verdicts(
+def test_at_most_one_certificate_in_a_hundred_is_false_and_the_bench_has_the_rule_s_verdicts(
     noise: str,
 ) -> None:
     gains = certify.drawn(certify.NOISES[noise], 0.0, 2000, np.random.default_rng(3))

@@ -14,9 +14,7 @@ HANDLER = "import signal, sys; print(signal.getsignal(int(sys.argv[1])) == signa
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
-def test_processes_of_tests_heed_signals_although_a_background_shell_started_them(
-    number: signal.Signals,
-) -> None:
+def test_processes_of_tests_heed_signals_under_a_background_shell(number: signal.Signals) -> None:
     ours = signal.signal(number, signal.SIG_IGN)
 
     try:

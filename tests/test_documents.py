@@ -109,9 +109,7 @@ def test_every_setting_is_named_on_a_page_by_its_own_or_its_published_name() -> 
         assert any(re.search(rf"\b{known}\b", pages) for known in names), name
 
 
-def test_every_nightjar_command_in_the_documents_can_be_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_in_the_documents_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("my-project", ".cache/data", "hidden"):
         (tmp_path / folder).mkdir(parents=True)

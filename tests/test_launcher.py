@@ -95,9 +95,7 @@ def test_a_python_that_went_away_or_became_another_asks_for_a_new_environment(ch
     assert not current(checkout, dev=False)
 
 
-def test_a_current_environment_is_used_as_it_is_and_finds_this_checkout(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_current_environment_is_used_as_it_is(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("built again")
 
@@ -163,9 +161,7 @@ def test_without_a_suitable_python_the_message_says_which_is_needed(
     assert "uv" in problem
 
 
-def test_a_python_without_ensurepip_names_the_package_that_brings_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_ensurepip_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "probe", lambda _: launcher.Python("/usr/bin/python3.12", (3, 12), False))
 
     _, problem = launcher.find_python(tmp_path)
@@ -272,9 +268,7 @@ def test_development_tools_are_added_to_what_is_there(checkout: Path) -> None:
     assert current(checkout, dev=False)
 
 
-def test_a_checkout_that_cannot_be_imported_has_its_environment_all_the_same(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_checkout_has_its_environment(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (checkout / "triggers" / "cli").mkdir(parents=True)
     (checkout / "triggers" / "cli" / "__main__.py").write_text("<<<<<<< mine\n")
     monkeypatch.setattr(launcher.Setup, "install", lambda self, uv, extend: None)
@@ -299,9 +293,7 @@ def test_a_failed_setup_shows_the_last_lines_and_leaves_no_stamp(checkout: Path)
     assert not current(checkout, dev=False)
 
 
-def test_the_command_line_takes_over_with_its_arguments_its_directory_and_its_exit_status(
-    checkout: Path, tmp_path: Path
-) -> None:
+def test_the_command_line_takes_over_with_all_of_its_context(checkout: Path, tmp_path: Path) -> None:
     stamp(checkout, "requirements.txt")
     python = checkout / ".venv" / "bin" / "python"
     python.unlink()

@@ -105,9 +105,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(installed: Installed) -> Non
     assert ours - found == set()
 
 
-def test_a_script_that_nightjar_s_own_interpreter_runs_sees_none_of_its_packages(
-    installed: Installed,
-) -> None:
+def test_a_script_of_nightjar_s_own_interpreter_sees_none_of_its_packages(installed: Installed) -> None:
     packages = (*OURS, "bench", "installed", "tests", "examples")
     finds = f"import importlib.util; print([*filter(importlib.util.find_spec, {packages})])"
     done = subprocess.run(
@@ -149,9 +147,7 @@ def test_a_module_of_somebody_else_is_not_taken_for_ours(installed: Installed) -
 
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 14)])
-def test_an_unsuitable_python_says_in_one_line_which_is_needed(
-    installed: Installed, version: tuple[int, int]
-) -> None:
+def test_an_unsuitable_python_says_which_is_needed(installed: Installed, version: tuple[int, int]) -> None:
     start = (
         f"import runpy, sys; sys.version_info = {version}; runpy.run_module('nightjar', run_name='__main__')"
     )
@@ -164,9 +160,7 @@ def test_an_unsuitable_python_says_in_one_line_which_is_needed(
     assert done.returncode == 1
 
 
-def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl_c(
-    installed: Installed,
-) -> None:
+def test_the_demo_trains_from_the_wheel_and_stays_up_until_ctrl_c(installed: Installed) -> None:
     data = installed.home.parent / "demo"
     modules = {"triggers.web", "triggers.events", "triggers.clock", "workers.gpu"}
     lines: set[tuple[str, ...]] = set()

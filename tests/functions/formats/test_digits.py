@@ -15,7 +15,5 @@ from functions.formats.digits import figure
         (0.99512345678, 1e-9, "0.995123"),
     ],
 )
-def test_a_figure_has_the_digits_of_the_noise_if_there_is_any(
-    value: float, sigma: float | None, told: str
-) -> None:
+def test_a_figure_has_the_digits_of_known_noise(value: float, sigma: float | None, told: str) -> None:
     assert figure(value, sigma) == told

@@ -237,9 +237,7 @@ NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True)
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=8))
-def test_any_script_s_constants_are_proposed_with_their_own_value_in_a_file_that_reads_back(
-    constants: dict[str, Any],
-) -> None:
+def test_any_script_s_constants_are_proposed_in_a_file_that_reads_back(constants: dict[str, Any]) -> None:
     script = patch_constants("".join(f"{name} = 0\n" for name in constants), constants)
 
     try:

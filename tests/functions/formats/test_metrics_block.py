@@ -51,9 +51,7 @@ NO_MODULE = (
         ("exited with 7", "start\nstep 2", "other", None),
     ],
 )
-def test_the_line_that_decides_is_the_error_or_what_the_lab_says(
-    reason: str, log: str, kind: str, line: str | None
-) -> None:
+def test_the_line_that_decides_is_the_error(reason: str, log: str, kind: str, line: str | None) -> None:
     stored = f"{reason}\nits files are kept\n{failure_tail(log)}"
 
     assert deciding_line(stored, kind) == (line or reason)

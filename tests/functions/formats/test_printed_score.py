@@ -371,9 +371,7 @@ def test_the_reason_names_what_was_printed_in_the_place_of_the_metric(log: str, 
         ("my_val_bpb: 0.3\nval_bpb = 0.3", None),
     ],
 )
-def test_an_evaluator_s_value_is_that_of_the_last_line_that_is_nothing_else(
-    log: str, value: float | None
-) -> None:
+def test_an_evaluator_s_value_is_that_of_the_last_plain_line(log: str, value: float | None) -> None:
     assert printed_in(log, "val_bpb").plain == value
 
 
@@ -434,9 +432,7 @@ def test_no_output_makes_it_raise(data: bytes, metric: str) -> None:
     ),
     st.text(),
 )
-def test_printed_floats_read_back_exactly_whatever_stands_before(
-    metrics: dict[str, float], before: str
-) -> None:
+def test_printed_floats_read_back_exactly_after_any_text(metrics: dict[str, float], before: str) -> None:
     block = "".join(f"{name}: {value!r}\n" for name, value in metrics.items())
 
     read = printed_in(f"{before}\n---\n{block}", next(iter(metrics))).metrics

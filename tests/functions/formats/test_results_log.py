@@ -109,9 +109,7 @@ def test_utf_16_with_its_mark_is_read() -> None:
         (["crash", "baseline"], ["crash", "keep"]),
     ],
 )
-def test_words_that_are_no_verdicts_mean_discard_only_beside_verdicts(
-    words: list[str], outcomes: list[str]
-) -> None:
+def test_other_words_mean_discard_only_beside_verdicts(words: list[str], outcomes: list[str]) -> None:
     rows = "".join(f"0.9{n}\t{word}\n" for n, word in enumerate(words))
 
     log = read_log(f"val_bpb\tstatus\n{rows}".encode())
@@ -259,9 +257,7 @@ def test_zero_and_what_nobody_measures_are_no_values(cell: str, value: float | N
 
 
 @given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_every_line_of_a_log_is_a_row_or_skipped_with_a_reason(
-    lines: list[str], end: str, mark: bool
-) -> None:
+def test_every_line_is_a_row_or_skipped_with_a_reason(lines: list[str], end: str, mark: bool) -> None:
     text = end.join(["commit\tval_bpb\tmemory_gb\tstatus\tdescription", *lines])
     raw = ("\ufeff" * mark + text).encode()
 

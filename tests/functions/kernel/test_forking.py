@@ -150,9 +150,7 @@ def test_a_fork_is_told_to_end_when_its_parent_is_killed(tmp_path: Path) -> None
         ("os.kill(os.getpid(), 9)", -9),
     ],
 )
-def test_a_fork_that_ends_is_started_anew_and_its_exit_status_told(
-    tmp_path: Path, body: str, status: int
-) -> None:
+def test_a_fork_that_ends_is_restarted_with_its_status_told(tmp_path: Path, body: str, status: int) -> None:
     with supervisor(tmp_path, body) as parent:
         assert f"exit status {status} " in parent.heard("restarting web")
         assert parent.logged("started anew") == "started anew"

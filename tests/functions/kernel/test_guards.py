@@ -133,9 +133,7 @@ def each_guard(guards: Sequence[Any]) -> list[tuple[str, int, Sequence[str], Any
     return found
 
 
-async def test_each_guard_of_each_function_refuses_what_somebody_meddled_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_guard_refuses_a_changed_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit, found = Change.commit, Change._meanings
     refused, loose, maybe = set[str](), set[tuple[str, str]](), set[str]()
 

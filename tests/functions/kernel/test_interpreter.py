@@ -46,9 +46,7 @@ async def found(repo: Repository, environ: Mapping[str, str]) -> Path:
     return interpreter.path
 
 
-async def test_the_project_s_environment_comes_before_uv_s_the_active_one_and_conda_s(
-    repo: Repository, tmp_path: Path
-) -> None:
+async def test_the_project_s_environment_comes_before_all_others(repo: Repository, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "uv").write_text(
@@ -90,9 +88,7 @@ async def test_an_environment_whose_python_cannot_be_used_is_refused_by_name(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
-async def test_an_environment_below_a_folder_of_another_user_is_refused_by_name(
-    repo: Repository, tmp_path: Path
-) -> None:
+async def test_an_environment_in_another_user_s_folder_is_refused(repo: Repository, tmp_path: Path) -> None:
     python = environment(tmp_path / "of-root" / "env")
     (tmp_path / "of-root").chmod(0o700)
     own = repo.path / ".venv" / "bin" / "python"
@@ -112,9 +108,7 @@ async def test_an_environment_below_a_folder_of_another_user_is_refused_by_name(
 
 
 @pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])
-async def test_an_active_environment_that_is_nightjar_s_own_is_known_as_such(
-    repo: Repository, name: str
-) -> None:
+async def test_an_active_environment_of_nightjar_s_own_is_known(repo: Repository, name: str) -> None:
     assert await find_interpreter(repo.path, {name: sys.prefix}) == OWN
 
 
@@ -127,9 +121,7 @@ def test_an_interpreter_tells_its_version_and_packages() -> None:
         packages_of(Path("/bin/false"), {})
 
 
-def test_an_operator_names_an_interpreter_an_environment_or_a_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operator_names_an_interpreter_in_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = environment(tmp_path / "env")
     monkeypatch.setenv("PATH", str(python.parent))
     monkeypatch.chdir(tmp_path)

@@ -120,9 +120,7 @@ def test_foreign_text_cannot_pretend_to_be_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
-def test_a_process_logs_as_the_settings_ask_and_so_does_its_end_by_a_fault(
-    log_format: str, tmp_path: Path
-) -> None:
+def test_a_process_logs_as_the_settings_ask_even_a_fault(log_format: str, tmp_path: Path) -> None:
     canary = uuid.uuid4().hex
     program = (
         "import logging; from functions.kernel.process.logs import start_logging;"

@@ -121,9 +121,7 @@ def loaded(settings: Settings, folder: Path, **files: str) -> Settings:
     return changed
 
 
-async def test_a_file_of_your_own_keeps_values_calls_ours_and_emits_events(
-    settings: Settings, tmp_path: Path
-) -> None:
+async def test_your_own_file_keeps_values_calls_ours_and_emits(settings: Settings, tmp_path: Path) -> None:
     async with opened("web", loaded(settings, tmp_path, mine=MINE)) as process, http_client(process) as http:
         await told(http, "/api/mine/note", name="a", text="one")
         found = (await http.get("/api/mine/a")).json()
@@ -159,9 +157,7 @@ async def test_it_is_in_openapi_in_mcp_and_behind_a_binding(settings: Settings, 
     assert "mine::read" in names
 
 
-async def test_values_are_bounded_and_a_function_that_does_not_say_so_writes_none(
-    process: Process, settings: Settings
-) -> None:
+async def test_values_are_bounded_and_only_writers_write_them(process: Process, settings: Settings) -> None:
     from state.own import MOST_BYTES, SIZE, Own
 
     values = Own(process.lab).of("mine", writes=True)
@@ -181,9 +177,7 @@ async def test_values_are_bounded_and_a_function_that_does_not_say_so_writes_non
         await values.emit("best.changed", "a", {})
 
 
-async def test_an_exception_in_a_handler_is_a_500_and_the_process_goes_on(
-    settings: Settings, tmp_path: Path
-) -> None:
+async def test_an_exception_in_a_handler_is_a_500_and_no_end(settings: Settings, tmp_path: Path) -> None:
     async with opened("web", loaded(settings, tmp_path, mine=MINE)) as process, http_client(process) as http:
         broken = await http.get("/api/mine/exit")
         fine = await http.get("/api/mine/a")
@@ -240,9 +234,7 @@ def test_a_mistake_names_its_file_and_line(
     assert problem in refusal.value.detail
 
 
-def test_models_of_your_own_may_have_the_names_of_ours_and_be_asked_and_answered(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_models_of_your_own_may_have_the_names_of_ours(settings: Settings, tmp_path: Path) -> None:
     models = "class Said(Response):\n    y: int = 1\nclass Policy(Request):\n    x: Said\n"
     one = (
         f"from nightjar import *\n{models}@function('a::b', role='agent')\n{HANDLER.replace('Ask', 'Policy')}"

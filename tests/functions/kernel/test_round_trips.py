@@ -428,9 +428,7 @@ async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tupl
     return (await lived(tmp_path, monkeypatch, Counter)).found
 
 
-async def test_no_call_takes_more_round_trips_than_usual_but_those_that_are_named(
-    day: dict[str, tuple[int, int]],
-) -> None:
+async def test_no_call_takes_more_round_trips_but_those_named(day: dict[str, tuple[int, int]]) -> None:
     wrong = []
     for label, found in day.items():
         most = MORE.get(label, USUAL[table()[label.partition(",")[0]].writes])

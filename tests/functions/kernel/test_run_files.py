@@ -46,9 +46,7 @@ def test_what_is_no_data_of_the_project_is_refused(repo: Repository, name: str, 
 @pytest.mark.parametrize(
     "text", ["functions = 1", "links = ['data']", "link = 'data'", "link = [1]", "x", "[run]\ncommand = 'x'"]
 )
-def test_a_nightjar_toml_that_says_anything_else_is_refused_with_the_line_that_works(
-    repo: Repository, text: str
-) -> None:
+def test_another_nightjar_toml_is_refused_with_the_line_that_works(repo: Repository, text: str) -> None:
     (repo.path / "nightjar.toml").write_text(text)
 
     with pytest.raises(Invalid, match=r"nightjar\.toml"):

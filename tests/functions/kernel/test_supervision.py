@@ -136,9 +136,7 @@ def test_the_delay_grows_from_half_a_second_to_ten(deaths: int) -> None:
     assert [backoff.delay(n) for n in (1, 2, 3, 4, 5, 6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
 
 
-async def test_a_drain_asks_the_last_started_first_and_waits_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_drain_ends_the_last_first_and_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others_have_ended = tmp_path / "others"
     waits = f"import os\nwhile not os.path.exists({str(others_have_ended)!r}): time.sleep(0.01)"
     slow = SLOW_END.replace("time.sleep(0.3)", f"exec({waits!r})")
@@ -205,9 +203,7 @@ async def test_a_child_gets_the_environment_and_the_log_it_was_given(tmp_path: P
         assert lab.log("web").split() == ["up", "LC_CTYPE"]
 
 
-async def test_a_large_log_is_put_aside_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_log_is_put_aside_at_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions.kernel.process.supervision, "_KEEP_LOG_BYTES", 100)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "web.log").write_text("x" * 101)
@@ -231,9 +227,7 @@ async def test_a_stopped_child_counts_as_dead_and_comes_back(tmp_path: Path) -> 
         ]
 
 
-async def test_a_child_whose_event_loop_hangs_counts_as_dead_with_all_of_its_process_group(
-    tmp_path: Path,
-) -> None:
+async def test_a_child_whose_event_loop_hangs_is_killed_with_its_process_group(tmp_path: Path) -> None:
     hangs = (
         "print('child', subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True)"
         "; time.sleep(60)"

@@ -281,9 +281,7 @@ def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
     assert emitted == CATALOGUE.keys()
 
 
-async def test_every_key_of_a_lab_belongs_to_a_named_family(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_every_key_belongs_to_a_named_family(client: httpx.AsyncClient, process: Process) -> None:
     await a_long_story(client, process)
     families = {f.pattern.partition(":")[0] for f in FAMILIES}
 

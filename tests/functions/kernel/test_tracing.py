@@ -48,9 +48,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Collector:
     return found
 
 
-async def test_one_span_per_request_and_call_under_the_caller_s(
-    collector: Collector, settings: Settings
-) -> None:
+async def test_requests_and_calls_have_spans_of_the_caller(collector: Collector, settings: Settings) -> None:
     async with opened("web", settings) as process, http_client(process) as client:
         await open_tag(client)
         response = await client.post("/api/experiment/submit", json=idea(), headers=HEADERS)
@@ -68,9 +66,7 @@ async def test_one_span_per_request_and_call_under_the_caller_s(
     assert stored == f"00-{TRACE}-{ids(submit)[1]}-01"  # what trains it later hangs below what registered it
 
 
-async def test_a_span_says_what_fired_the_call_for_whom_and_how_it_ended(
-    collector: Collector, settings: Settings
-) -> None:
+async def test_a_span_says_what_fired_the_call_and_its_end(collector: Collector, settings: Settings) -> None:
     async with opened("web", settings) as process, http_client(process) as client:
         await client.get("/api/experiment/mar11-1", headers=HEADERS)
 
@@ -86,9 +82,7 @@ async def test_a_span_says_what_fired_the_call_for_whom_and_how_it_ended(
     assert request["nightjar.status"] == 404
 
 
-async def test_without_an_exporter_the_caller_s_trace_passes_unchanged(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_without_an_exporter_the_trace_passes_on(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
 
     response = await client.post("/api/experiment/register", json=idea(), headers=HEADERS)

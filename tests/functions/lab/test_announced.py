@@ -52,9 +52,7 @@ async def limited(client: httpx.AsyncClient, agent: str = "ada", **limit: Any) -
     await told(client, ANNOUNCE, tag="mar11", agent=agent, state="limited", limit={**LIMIT, **limit})
 
 
-async def test_a_usage_limit_is_one_event_and_is_shown_by_status_and_the_report(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_usage_limit_is_one_event_and_shown(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
     await asyncio.gather(*(limited(client) for _ in range(3)))
 

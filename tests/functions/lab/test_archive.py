@@ -112,9 +112,7 @@ async def test_the_patches_of_runs_that_were_not_kept_move_and_are_read_from_the
     assert (await told(client, "/api/lab/audit"))["violations"] == []
 
 
-async def test_a_patch_that_is_tried_again_is_at_hand_again(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_patch_that_is_tried_again_is_back(client: httpx.AsyncClient, process: Process) -> None:
     for patch, value, gpu in ((BETTER, 1.0, "host:gpu0"), (WORSE, 1.1, "host:gpu1")):
         await add_gpu(client, gpu)
         name = (await told(client, "/api/experiment/submit", **idea(diff=patch)))["experiment_id"]
@@ -135,9 +133,7 @@ async def test_a_patch_that_is_tried_again_is_at_hand_again(
         await of_worker.close()
 
 
-async def test_a_patch_that_is_used_while_it_is_moved_stays(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_patch_that_is_used_while_moved_stays(client: httpx.AsyncClient, process: Process) -> None:
     await a_night(client)
     patches = PatchArchiving(process.lab)
     used = await patches.used("mar11", ["mar11"])

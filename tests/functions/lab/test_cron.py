@@ -27,9 +27,7 @@ async def handle(process: Process, function: str = "pool::sweep") -> list[dict[s
     return [dict(e.data) for e in events]
 
 
-async def test_the_list_shows_when_and_how_the_clock_fires_each_function(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_the_list_shows_how_the_clock_fires_each(client: httpx.AsyncClient, process: Process) -> None:
     listed = await told(client, "/api/cron/list")
 
     found = {row["function"]: row for row in listed["functions"]}
@@ -59,9 +57,7 @@ async def test_the_list_shows_what_became_of_the_firings(client: httpx.AsyncClie
     assert [(r["waiting"], r["running"]) for r in (unread, read, done)] == [(1, 0), (0, 1), (0, 0)]
 
 
-async def test_a_run_by_hand_says_so_and_comes_once_per_request(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_run_by_hand_comes_once_per_request(client: httpx.AsyncClient, process: Process) -> None:
     first = await told(client, "/api/cron/run", function="pool::sweep", request_id="r1")
     await handle(process)
 
@@ -93,9 +89,7 @@ async def test_a_run_by_hand_keeps_to_the_overlap_policy(client: httpx.AsyncClie
     assert [firing["by_hand"] for firing in await handle(process, "pool::dispatch")] == [True]
 
 
-async def test_pausing_and_resuming_happen_once_and_tell_it(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_pausing_and_resuming_emit_one_event(client: httpx.AsyncClient, process: Process) -> None:
     pausing = [told(client, "/api/cron/pause", function="pool::sweep", reason="disk swap") for _ in range(2)]
     paused = await asyncio.gather(*pausing)
     shown, status = await row(client), await asked(client, "/api/lab/status")

@@ -12,9 +12,7 @@ from state.presence import Tallies
 from tests.labs import open_tag, refused, told
 
 
-async def test_calls_and_refusals_are_counted_by_function(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_calls_and_refusals_are_counted(client: httpx.AsyncClient, process: Process) -> None:
     clock = Meters("clock")
     clock.begun("pool::sweep")
     clock.called("pool::sweep", "cron", "ok", 0.1)

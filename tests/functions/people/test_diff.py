@@ -150,9 +150,7 @@ async def test_a_diff_over_its_deadline_is_left_out_and_says_so(
     assert (answer["patch_a"], answer["patch_b"]) == ("+A = 1\n", "+A = 2\n")
 
 
-async def test_a_diff_that_is_too_long_ends_with_a_whole_line_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_diff_that_is_too_long_ends_with_a_whole_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diffs, "LONGEST_DIFF", 100_000)
 
     await between(patch(0.1), patch(0.2), "a", "b")  # the first child of an event loop opens what stays open
@@ -169,7 +167,7 @@ async def test_a_diff_that_is_too_long_ends_with_a_whole_line_and_says_so(
     assert "only its first" in found.cut
 
 
-async def test_who_waits_too_long_for_a_turn_is_told_when_to_come_back(
+async def test_who_waits_too_long_is_told_a_time(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await compared(client, ["+A = 1\n", "+A = 2\n"])

@@ -111,9 +111,7 @@ async def test_the_keeps_that_hold_at_a_false_discovery_rate_are_told(client: ht
     assert night["holds_said"] in night["markdown"]
 
 
-async def test_discards_that_ran_again_raise_the_evidence_that_a_later_keep_needs(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_discards_that_ran_again_raise_the_evidence_a_keep_needs(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 1.0, description="baseline")
     await again(client, "mar11-1", 1.04, 0.97, 1.01)

@@ -81,9 +81,7 @@ async def test_many_who_ask_together_get_one_drawing(client: httpx.AsyncClient, 
     assert len({picture.content for picture in pictures}) == 1
 
 
-async def test_a_plot_is_drawn_anew_when_its_tag_has_changed(
-    client: httpx.AsyncClient, drawn: list[int]
-) -> None:
+async def test_a_plot_is_drawn_anew_when_its_tag_changes(client: httpx.AsyncClient, drawn: list[int]) -> None:
     await open_tag(client)
     await plot(client)
     for nth in range(2):

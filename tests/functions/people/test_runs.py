@@ -20,9 +20,7 @@ async def rows(client: httpx.AsyncClient, **request: Any) -> list[dict[str, Any]
     return [dict(zip(there, row, strict=True)) for row in zip(*there.values(), strict=True)]
 
 
-async def test_runs_come_newest_first_with_what_changed_and_gains_above_zero_for_better(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_runs_come_newest_first_with_changes_and_gains(client: httpx.AsyncClient) -> None:
     await open_tag(client, metric={"name": "loss", "direction": "minimize"})
     await tried(client, 1.0, description="baseline")
     await tried(client, 0.9, description="LR 0.01 -> 0.012", agent="ann", parent_id="mar11-1")

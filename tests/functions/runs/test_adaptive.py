@@ -52,9 +52,7 @@ async def known(swarm: Swarm) -> dict[str, float]:
     return {name: float(amount) for name, amount in stored.items()}
 
 
-async def test_where_places_have_foretold_ends_a_bad_run_is_stopped_at_a_tenth_of_its_way(
-    swarm: Swarm,
-) -> None:
+async def test_where_places_foretell_ends_a_bad_run_stops_at_a_tenth(swarm: Swarm) -> None:
     await foretelling(swarm)
 
     bad = (await swarm.next("a"))["run_id"]

@@ -212,9 +212,7 @@ async def test_a_baseline_is_ranked_and_never_stopped(lab: Lab, process: Process
     assert (await lab.pool(0.2))["mar11-1"] == 99.0
 
 
-async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have_done(
-    lab: Lab, process: Process
-) -> None:
+async def test_a_repeated_tick_is_told_the_first_answer_whatever_happened(lab: Lab, process: Process) -> None:
     await open_tag(lab.client, policy=CERTAIN)
     submitted = await told(lab.client, "/api/experiment/submit", **idea())
     await told(lab.client, "/api/pool/dispatch")
@@ -274,9 +272,7 @@ OF_A_TICK = ("zcount", "zcard", "zscore", "zadd", "xadd", "lrange", "zrange")
 OF_MANY = ("zrangebyscore", "zrevrange", "zunionstore", "zinter", "sort", "zscan")
 
 
-async def test_a_rank_among_ten_thousand_runs_takes_the_commands_that_it_takes_among_ten(
-    lab: Lab, process: Process
-) -> None:
+async def test_a_rank_among_ten_thousand_runs_takes_the_commands_of_ten(lab: Lab, process: Process) -> None:
     await open_tag(lab.client, policy=CERTAIN | {"stopping.warmup_runs": 0, "stopping.max_prob": 0})
     experiments, e = await lab.begin()
     taken = []
@@ -349,9 +345,7 @@ async def test_the_best_run_is_given_more_time_once(lab: Lab) -> None:
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
 
 
-async def test_a_run_that_has_used_its_extension_is_judged_by_what_it_had_at_the_end_of_its_budget(
-    lab: Lab,
-) -> None:
+async def test_an_extended_run_is_judged_by_what_it_had_at_the_end_of_its_budget(lab: Lab) -> None:
     await five_runs(lab)
 
     used = await lab.run(
@@ -368,9 +362,7 @@ async def test_a_run_that_has_used_its_extension_is_judged_by_what_it_had_at_the
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
 
 
-async def test_a_run_that_an_evaluator_command_measures_is_never_given_more_time(
-    lab: Lab, process: Process
-) -> None:
+async def test_a_run_of_an_evaluator_command_is_never_extended(lab: Lab, process: Process) -> None:
     await five_runs(lab)
     await process.lab.command("HSET", process.lab.keys.tag("mar11"), "evaluator_command", "python prepare.py")
     experiments, e = await lab.begin()
@@ -413,9 +405,7 @@ async def test_a_run_that_was_given_more_time_still_ends_with_its_tag_s_budget(
     assert [await after(200), await after(350)] == ["continue", "stop"]
 
 
-async def test_the_queue_of_a_gpu_leaves_a_run_the_time_that_it_may_be_given(
-    lab: Lab, process: Process
-) -> None:
+async def test_the_queue_leaves_a_run_the_time_it_may_be_given(lab: Lab, process: Process) -> None:
     await open_tag(lab.client, policy=EXTENDING)
     await told(lab.client, "/api/experiment/submit", **idea())
     await told(lab.client, "/api/pool/dispatch")
@@ -427,9 +417,7 @@ async def test_the_queue_of_a_gpu_leaves_a_run_the_time_that_it_may_be_given(
     assert job.timeout > 660 + LONGEST_EXTENSION_S
 
 
-async def test_what_was_told_at_a_bucket_is_told_again_without_another_look_at_the_ranks(
-    lab: Lab, process: Process
-) -> None:
+async def test_what_was_told_at_a_bucket_is_repeated_without_a_look(lab: Lab, process: Process) -> None:
     await five_runs(lab)
     experiments, e = await lab.begin()
     answers = [await ranked(e, (2.2, 0.6), 0.6, experiments), await ranked(e, (0.1, 0.8), 0.8, experiments)]

@@ -74,9 +74,7 @@ async def pool(
 # -- the lab's own workers
 
 
-async def test_a_run_is_stopped_for_its_printed_loss_which_is_no_value_of_its_metric(
-    lab: Lab, runner: Printing
-) -> None:
+async def test_a_run_is_stopped_for_a_loss_that_is_no_value_of_its_metric(lab: Lab, runner: Printing) -> None:
     await open_tag(lab.client, policy=PRINTED)
     for n in range(5):
         await lab.run((5 + n / 10, 0.2), (4 + n / 10, 0.4), prints=1 + n / 10)
@@ -101,9 +99,7 @@ async def test_a_script_that_only_prints_is_never_given_more_time(lab: Lab) -> N
     assert lab.orders == ["continue", "continue"]
 
 
-async def test_losses_and_reports_of_one_tag_are_never_ranked_among_each_other(
-    lab: Lab, runner: Printing
-) -> None:
+async def test_losses_and_reports_of_one_tag_are_ranked_apart(lab: Lab, runner: Printing) -> None:
     await open_tag(lab.client, policy=CERTAIN)
     for n in range(5):
         await lab.run((1 + n / 10, 0.2))
@@ -165,9 +161,7 @@ async def test_a_worker_of_a_swarm_is_told_to_read_the_output_only_where_it_is_t
     assert (after["tick_source"], started_after["tick_source"]) == ("stdout", "stdout")
 
 
-async def test_a_swarm_s_run_is_ranked_by_its_loss_itself_whatever_its_worker_s_baseline(
-    swarm: Swarm,
-) -> None:
+async def test_a_swarm_s_run_is_ranked_by_its_loss_whatever_its_worker_s_baseline(swarm: Swarm) -> None:
     await swarm.join("one", baseline_bpb=1.0)
     await swarm.join("other", baseline_bpb=2.0)
     one, other = (await swarm.next("one"))["run_id"], (await swarm.next("other"))["run_id"]

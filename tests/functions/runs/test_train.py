@@ -155,9 +155,7 @@ async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(client: httpx.Asyn
     assert (gpu["status"], gpu["unproven"], gpu["footprint"]) == ("idle", False, None)
 
 
-async def test_a_gpu_that_is_not_proven_empty_drains_until_its_keeper_has_proven_it(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_gpu_not_proven_empty_drains_until_its_keeper_proves_it(client: httpx.AsyncClient) -> None:
     await leased(client)
 
     outcome = await trained(client, Surveyed(BEFORE, empty=False))
@@ -175,9 +173,7 @@ async def test_a_gpu_that_is_not_proven_empty_drains_until_its_keeper_has_proven
     assert (await told(client, "/api/lab/audit"))["violations"] == []
 
 
-async def test_a_worker_that_is_unfit_leaves_the_experiment_to_another_with_no_attempt_used_up(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_an_unfit_worker_leaves_the_experiment_and_uses_no_attempt(client: httpx.AsyncClient) -> None:
     await leased(client)
 
     outcome = await trained(client, Surveyed(Unfit("its disk is full")))
@@ -231,9 +227,7 @@ async def noted(process: Process, **code: Any) -> bool:
     return await experiments.note_source(e, **{**lease, **known, **code})
 
 
-async def test_what_a_worker_found_of_the_code_is_kept_once_for_its_attempt_alone(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_what_a_worker_found_is_kept_once(client: httpx.AsyncClient, process: Process) -> None:
     await leased(client)
     before_it_began = await noted(process)
     e = await Experiments(process.lab).get("mar11-1")
@@ -248,9 +242,7 @@ async def test_what_a_worker_found_of_the_code_is_kept_once_for_its_attempt_alon
     assert shown["experiment"]["duplicate_of"] is None
 
 
-async def test_code_that_another_experiment_has_trained_is_told_as_a_duplicate(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_trained_code_is_told_as_a_duplicate(client: httpx.AsyncClient, process: Process) -> None:
     await leased(client)
     await told(client, "/api/experiment/submit", **idea(commit_sha="4c1a9f3"))
     experiments = Experiments(process.lab)

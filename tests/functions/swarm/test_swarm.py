@@ -163,12 +163,7 @@ async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_an
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("baseline_bpb", 0.0),
-        ("baseline_bpb", 1e300),
-        ("worker_id", "no spaces"),
-        ("tag", "a b"),
-    ],
+    [("baseline_bpb", 0.0), ("baseline_bpb", 1e300), ("worker_id", "no spaces"), ("tag", "a b")],
 )
 async def test_a_registration_with_a_bad_field_is_refused(swarm: Swarm, field: str, value: object) -> None:
     body = JOINING | {field: value}
@@ -397,7 +392,7 @@ async def told_to_extend(swarm: Swarm) -> str:
     return other
 
 
-async def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(swarm: Swarm) -> None:
+async def test_a_run_counts_as_extended_by_its_reports(swarm: Swarm) -> None:
     run_id = await told_to_extend(swarm)
     await swarm.tick(run_id, 0.8, 0.8)
     await swarm.tick(run_id, 1.05, 0.75)
@@ -713,9 +708,7 @@ async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
     assert (await swarm.http.post("/sync/w1")).json() == synced
 
 
-async def test_a_viewer_previews_the_answer_that_a_worker_would_get_and_changes_nothing(
-    swarm: Swarm,
-) -> None:
+async def test_a_viewer_previews_the_answer_that_a_worker_would_get_and_changes_nothing(swarm: Swarm) -> None:
     viewer = await bearer(swarm.process, "eve", "viewer")
     await swarm.run("w1", 0.9)
     synced = (await swarm.http.get("/sync/w1")).json()
@@ -951,12 +944,7 @@ async def test_a_workers_contact_is_for_operators_alone(client: httpx.AsyncClien
 
     for headers in (viewer, {"x-worker-token": token}):
         problem(await client.get("/api/swarm/workers", headers=headers), 403)
-    for path in (
-        "/leaderboard",
-        "/populations",
-        "/runs/active",
-        "/api/experiment/swarm-1",
-    ):
+    for path in ("/leaderboard", "/populations", "/runs/active", "/api/experiment/swarm-1"):
         answer = await client.get(path, headers=viewer)
         assert answer.status_code == 200, path
         assert "ann@example.org" not in answer.text

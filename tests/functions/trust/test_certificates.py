@@ -76,9 +76,7 @@ async def test_a_gain_on_every_seed_is_certified_after_the_seventh_pair(tag: Tag
     assert (await tag.experiment("mar11-2"))["retests"] == 7
 
 
-async def test_the_pair_is_queued_in_the_drawn_order(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pair_is_queued_in_drawn_order(tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(tag)
     monkeypatch.setattr("functions.trust.certificates.secrets.choice", lambda both: both[1])
 

@@ -159,9 +159,7 @@ async def test_what_an_agent_runs_again_itself_is_no_evidence(tag: TagUnderTest)
 
 
 @pytest.mark.parametrize("kind", ["oom", "infra", "evaluator"])
-async def test_a_claim_whose_code_fails_stays_a_claim_and_is_not_run_again(
-    tag: TagUnderTest, kind: str
-) -> None:
+async def test_a_claim_whose_code_fails_stays_and_is_not_run_again(tag: TagUnderTest, kind: str) -> None:
     await tag.open()
     await tag.trained(1.0)
     await tag.claimed(0.5)
@@ -409,9 +407,7 @@ async def judge_heard(tag: TagUnderTest, kind: str) -> None:
         await tag.judge(event["subject"])
 
 
-async def test_claims_are_looked_at_by_the_event_of_a_keep_s_fall_though_its_process_was_killed(
-    tag: TagUnderTest,
-) -> None:
+async def test_claims_are_judged_by_the_event_of_a_keep_s_fall_though_killed(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.baseline(1.001, 0.9995)
     await tag.trained(0.9960)

@@ -16,9 +16,7 @@ from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, tried
 STRICT = {"keep_rule": "strict"}
 
 
-async def test_without_a_policy_a_lucky_run_is_not_believed_and_an_agent_s_own_is_judged_as_published(
-    tag: TagUnderTest,
-) -> None:
+async def test_without_a_policy_a_lucky_run_is_not_believed_and_an_agent_s_own_is(tag: TagUnderTest) -> None:
     await open_tag(tag.client, base_commit="abc1234")
     await open_tag(tag.client, "own")
     await add_gpu(tag.client)
@@ -39,9 +37,7 @@ async def test_without_a_policy_a_lucky_run_is_not_believed_and_an_agent_s_own_i
 
 
 @pytest.mark.parametrize("keep_rule", ["auto", "strict"])
-async def test_the_first_run_under_a_comparability_key_is_first_and_never_confirmed(
-    tag: TagUnderTest, keep_rule: str
-) -> None:
+async def test_the_first_run_of_a_key_is_first_and_never_confirmed(tag: TagUnderTest, keep_rule: str) -> None:
     await tag.open(keep_rule=keep_rule, baseline_repeats=1)
 
     first = await tag.trained(1.0, commit_sha="abc1234")
@@ -188,9 +184,7 @@ async def test_a_win_over_an_unlucky_first_run_falls_at_once_and_takes_no_run(ta
     assert await tag.best_id() == "mar11-4"
 
 
-async def test_discards_that_a_demoted_keep_beat_are_run_again_and_the_better_one_rises(
-    tag: TagUnderTest,
-) -> None:
+async def test_discards_that_a_demoted_keep_beat_run_again_and_one_rises(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.baseline(1.001, 0.9995)
     await tag.trained(0.9960)
@@ -370,9 +364,7 @@ async def test_retests_take_no_turn_from_anybody(tag: TagUnderTest) -> None:
     assert bob["queue"]["position"] == 2
 
 
-async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that_beat_it(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_later_keep_falls_by_further_runs_of_the_one_under_it(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.baseline(10.001, 9.9995, first=10.0)
     await tag.trained(9.9995)
@@ -394,9 +386,7 @@ WALKS = [9, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 4
 
 
 @pytest.mark.parametrize("seed", WALKS)
-async def test_whatever_runs_measure_again_in_whatever_order_the_audit_agrees(
-    tag: TagUnderTest, seed: int
-) -> None:
+async def test_whatever_runs_measure_again_the_audit_agrees(tag: TagUnderTest, seed: int) -> None:
     chance = random.Random(seed)
     await tag.open()
     for nth in range(20):
@@ -424,9 +414,7 @@ async def test_whatever_runs_measure_again_in_whatever_order_the_audit_agrees(
         assert await tag.faults() == []
 
 
-async def test_a_best_that_another_experiment_of_its_code_contradicts_gives_way_too(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_best_that_another_run_of_its_code_contradicts_gives_way(tag: TagUnderTest) -> None:
     await tag.open(baseline_repeats=0, max_retests=0)
     for value in (1.5, 1.501, 1.502, 1.5):
         await tag.trained(value, commit_sha="bbbbbbb")

@@ -133,9 +133,7 @@ async def test_the_plan_has_the_budget_and_begins_nothing(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("gap", [GAP, ""], ids=["apart", "neighbours"])
-async def test_changes_without_effect_are_dropped_and_each_part_applies_to_the_base_alone(
-    chain: Chain,
-) -> None:
+async def test_changes_without_effect_are_dropped_and_each_part_applies_alone(chain: Chain) -> None:
     await kept_all(chain)
 
     await chain.distil(begin=True)

@@ -66,9 +66,7 @@ async def test_a_run_that_breaks_a_guard_is_a_discard_that_says_which_with_value
     assert (await tag.summary())["best"] is None
 
 
-async def test_a_value_behind_a_broken_guard_is_no_near_miss_no_noise_and_never_promoted(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_value_behind_a_broken_guard_is_no_near_miss_and_never_promoted(tag: TagUnderTest) -> None:
     await tag.open(guards={"at_most": {"ms": 20}})
     await ran(tag, 1.0, ms=10)
 
@@ -88,9 +86,7 @@ async def test_the_baseline_breaks_no_guard_because_others_are_compared_with_it(
     assert (answer["status"], answer["guard"]) == ("keep", None)
 
 
-async def test_a_slice_may_not_get_worse_than_the_best_s_by_more_than_the_noise_of_its_repeats(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_slice_may_not_get_worse_by_more_than_the_noise_of_its_repeats(tag: TagUnderTest) -> None:
     await tag.open(guards={"slices": ["val_code"]})
     await ran(tag, 1.0, val_code=2.0)
     for value in (2.1, 1.9):

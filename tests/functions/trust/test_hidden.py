@@ -90,9 +90,7 @@ async def test_a_worse_run_tells_nothing_of_the_hidden_split(tag: TagUnderTest) 
         assert (verdict["status"], verdict["hidden_refused"], verdict["reason"]) == ("discard", False, None)
 
 
-async def test_under_confirmed_each_keep_runs_again_and_has_to_be_shown_not_to_be_worse(
-    tag: TagUnderTest,
-) -> None:
+async def test_under_confirmed_each_keep_runs_again_and_is_shown_not_to_be_worse(tag: TagUnderTest) -> None:
     await opened(tag, baseline_repeats=0)
     await tried(tag, 1.0, 0.5, commit_sha="abc1234")
 

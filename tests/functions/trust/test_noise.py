@@ -37,9 +37,7 @@ async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(tag: Tag
     assert summary["false_keeps_at_least"] == pytest.approx(sum(doubts) / 2)
 
 
-async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_are_not(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_patch_of_another_commit_is_a_repeat_and_other_constants_are_not(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await tag.tried(1.0, diff="+x\n")
     await tag.tried(1.1, diff="+x\n")

@@ -95,9 +95,7 @@ async def test_a_run_that_hung_after_its_result_is_kept_like_any_other_and_says_
     assert [e.get("hung") for e in await tag.events("experiment.finished")] == [None, True]
 
 
-async def test_a_run_over_its_budget_is_no_near_miss_and_no_noise_and_nothing_rises_from_it(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_run_over_its_budget_is_no_near_miss_and_no_noise(tag: TagUnderTest) -> None:
     await opened(tag)
     await run(tag, 1.0, SHORT)
     over = await leased(tag)
@@ -127,9 +125,7 @@ async def test_the_next_measured_run_is_compared_with_once_the_first_was_taken_b
     assert (short["over_budget"], long["over_budget"]) == (False, True)
 
 
-async def test_runs_of_another_budget_or_class_of_gpu_are_compared_with_their_own_first(
-    tag: TagUnderTest,
-) -> None:
+async def test_another_budget_or_class_of_gpu_is_compared_with_its_own_first_run(tag: TagUnderTest) -> None:
     await opened(tag, policy={"budgets.max_timeout_s": 5000})
     await run(tag, 1.0, SHORT)
 

@@ -74,9 +74,7 @@ async def test_one_wrong_number_does_not_fix_the_best_for_ever(tag: TagUnderTest
     assert bests == ["mar11-1", "mar11-2", "mar11-1", "mar11-3"]
 
 
-async def test_a_best_under_another_comparability_key_falls_back_to_the_one_before_it_there(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_best_under_another_comparability_key_falls_back_to_the_one_before(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await tag.tried(1.0, commit_sha="aaaaaaa", result={"gpu_class": "H100"})
     for value in (3.0, 2.0, 2.5):
@@ -125,9 +123,7 @@ async def test_without_any_other_result_the_tag_has_no_best(tag: TagUnderTest) -
 # -- what lost to it
 
 
-async def test_in_a_strict_tag_what_lost_to_it_runs_again_and_the_best_of_it_is_kept(
-    tag: TagUnderTest,
-) -> None:
+async def test_in_a_strict_tag_its_losers_run_again_and_the_best_is_kept(tag: TagUnderTest) -> None:
     await tag.open(keep_rule="strict")
     await tag.tried(1.0, result=MEASURED)
     for value in (0.0001, 0.9, 1.2):
@@ -263,9 +259,7 @@ async def test_a_keep_by_the_mean_of_its_runs_and_others_has_to_be_retracted_fir
 
 
 @pytest.mark.parametrize(("keep_rule", "direction"), [("strict", "minimize"), ("confirmed", "maximize")])
-async def test_whatever_is_taken_back_in_whatever_order_the_audit_agrees(
-    tag: TagUnderTest, keep_rule: str, direction: str
-) -> None:
+async def test_whatever_is_taken_back_audits_agree(tag: TagUnderTest, keep_rule: str, direction: str) -> None:
     rng = random.Random(f"{keep_rule} {direction}")
     await open_tag(
         tag.client, metric={"name": "loss", "direction": direction}, policy={"keep_rule": keep_rule}
@@ -319,9 +313,7 @@ async def test_a_wrong_baseline_leaves_its_counter_and_the_tag_gets_another(tag:
     assert (await tag.experiment("mar11-3"))["baseline"]
 
 
-async def test_what_waits_when_a_wrong_baseline_is_retracted_waits_for_the_next_one(
-    tag: TagUnderTest,
-) -> None:
+async def test_runs_that_wait_for_a_retracted_baseline_wait_for_the_next(tag: TagUnderTest) -> None:
     await test_baseline.opened(tag)
     for _ in range(2):
         await test_baseline.submitted(tag)

@@ -185,9 +185,7 @@ async def test_a_process_killed_between_its_steps_is_followed_by_another(
 
 @pytest.mark.parametrize("name", ["mar11-1", "mar11-2"])
 @pytest.mark.parametrize("pairs", [0, 1, 5])
-async def test_a_retraction_ends_it_and_takes_its_label_back(
-    tag: TagUnderTest, name: str, pairs: int
-) -> None:
+async def test_a_retraction_ends_it_and_its_label(tag: TagUnderTest, name: str, pairs: int) -> None:
     await opened(tag)
     await transfer(tag)
     for _ in range(pairs):
@@ -202,9 +200,7 @@ async def test_a_retraction_ends_it_and_takes_its_label_back(
     assert (await tag.events("transfer.decided"))[-1]["state"] == "inconclusive"
 
 
-async def test_a_code_that_crashes_or_ignores_the_budget_is_inconclusive_and_may_be_tried_again(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_code_that_ignores_the_budget_is_inconclusive_and_may_run_again(tag: TagUnderTest) -> None:
     await opened(tag)
     await transfer(tag)
     await measured(tag, f"{INTO}-1", 0.9, seconds=310.0)

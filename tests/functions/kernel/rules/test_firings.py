@@ -123,9 +123,7 @@ moments = st.floats(at("2026-01-01"), at("2027-01-01")).map(lambda t: round(t, 6
 @given(st.sampled_from(EXPRESSIONS), moments, st.floats(0, 30_000).map(lambda t: round(t, 6)))
 @example("30 2 * * *", at("2026-10-25T00:30:00"), 7200.0)
 @example("30 2 * * *", at("2026-03-28T20:00:00"), 86400.0)
-def test_the_newest_time_and_the_count_are_those_of_walking_there(
-    expression: str, after: float, length: float
-) -> None:
+def test_the_newest_time_and_the_count_are_as_walked(expression: str, after: float, length: float) -> None:
     calendar, walked = CronTimes(expression, BERLIN), []
     firing = calendar.next_after(after)
     while firing <= after + length:
@@ -139,9 +137,7 @@ def test_the_newest_time_and_the_count_are_those_of_walking_there(
 
 @settings(deadline=None)
 @given(st.sampled_from([0.05, 1 / 3, 1.0, 2.5, 7.0, 86400.0]), moments, st.integers(0, 1000))
-def test_a_steady_interval_fires_at_the_same_times_whenever_one_asks(
-    seconds: float, after: float, count: int
-) -> None:
+def test_a_steady_interval_fires_at_the_same_times_always(seconds: float, after: float, count: int) -> None:
     times = SteadyTimes(seconds)
     first = times.next_after(after)
     walked = [first]

@@ -27,9 +27,7 @@ def extended(**changes: Any) -> Experiment:
         *(({"last_progress": None}, None), ({"extended_s": None}, None)),
     ],
 )
-def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(
-    changes: dict[str, object], value: float | None
-) -> None:
+def test_a_run_counts_as_extended_by_its_reports(changes: dict[str, object], value: float | None) -> None:
     assert base_value(extended(**changes)) == value
 
 

@@ -52,9 +52,7 @@ def at(rank: float, bucket: float = 0.4, **more: object) -> Checkpoint:
         *((33.2, 0.65 * 0.1 / 33.3), (33.3, 0.0), (33.4, 0.0), (50.0, 0.0), (100.0, 0.0)),
     ],
 )
-def test_the_published_rule_stops_a_run_of_this_rank_with_this_probability(
-    rank: float, chance: float
-) -> None:
+def test_the_published_rule_stops_a_rank_with_this_probability(rank: float, chance: float) -> None:
     standing = PeerRank(round(100_000 - 1000 * rank), 0, round(1000 * rank))
 
     assert STOPPERS["stochastic"](standing, 0.4, STOCHASTIC) == pytest.approx(chance, abs=1e-12)
@@ -81,9 +79,7 @@ def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, t
     ],
     ids=["24 finished runs", "4 peers", "at the end", "needed whole"],
 )
-def test_no_rule_stops_the_worst_run_too_early_at_its_end_or_where_it_is_needed_whole(
-    rule: str, checkpoint: Checkpoint
-) -> None:
+def test_no_rule_stops_the_worst_run_early_at_its_end_or_if_needed(rule: str, checkpoint: Checkpoint) -> None:
     settings = Stopping.model_validate({"rule": rule, "extend_at": 0.2, "max_prob": 1})
 
     assert judge(checkpoint, 0.0, settings) == TickVerdict("continue", 0.0)

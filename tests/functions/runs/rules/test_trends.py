@@ -77,9 +77,7 @@ SCORES = st.floats(-5, 5)
 
 
 @given(pairs=st.lists(st.tuples(SCORES, SCORES), min_size=LEAST_RUNS, max_size=40))
-def test_bounds_of_a_correlation_are_numbers_within_one_in_their_order(
-    pairs: list[tuple[float, float]],
-) -> None:
+def test_bounds_of_a_correlation_are_in_order_within_one(pairs: list[tuple[float, float]]) -> None:
     found = correlation(trend_of(pairs), doubt=1.5, hope=2)
 
     assert found is None or -1 < found.low <= found.high < 1

@@ -31,9 +31,7 @@ def placed(*names: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("df", [1, 2, 3, 8, 40, 400])
 @pytest.mark.parametrize("pairs", [1, 2, 5, 20])
-def test_the_mean_e_value_of_no_gain_is_at_most_one_however_few_repeats_measured_sigma(
-    df: int, pairs: int
-) -> None:
+def test_the_mean_e_value_of_no_gain_is_at_most_one_whatever_measured_sigma(df: int, pairs: int) -> None:
     noise = Noise(0.3, df)
     error = 0.3 * math.sqrt(2 / pairs)
 

@@ -48,9 +48,7 @@ def first_run(wall_seconds: float, cpu_seconds: float | None = None) -> Referenc
         (1.0, 300.0, False),
     ],
 )
-def test_a_run_is_over_its_budget_by_the_factor_and_by_ten_seconds(
-    wall_s: float, usual_s: float, is_over: bool
-) -> None:
+def test_a_run_is_over_its_budget_by_factor_and_10_s(wall_s: float, usual_s: float, is_over: bool) -> None:
     assert (overrun(trained(), time(wall_s), baseline(usual_s), FACTOR) is not None) == is_over
 
 

@@ -266,9 +266,7 @@ OLD = the("old", 0, 0)
         ([the("sure", 0)], None),
     ],
 )
-def test_a_baseline_runs_again_until_its_noise_is_known(
-    chain: list[Contender], expected: Step | None
-) -> None:
+def test_a_baseline_runs_until_its_noise_is_known(chain: list[Contender], expected: Step | None) -> None:
     assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
@@ -289,9 +287,7 @@ def test_a_baseline_runs_again_until_its_noise_is_known(
         ([OLD, the("sure", -9, broke=True)], Demote("sure")),
     ],
 )
-def test_a_keep_stands_or_falls_by_its_second_run_and_the_incumbents(
-    chain: list[Contender], expected: Step | None
-) -> None:
+def test_a_keep_stands_or_falls_by_its_second_run(chain: list[Contender], expected: Step | None) -> None:
     assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
@@ -306,9 +302,7 @@ def test_a_keep_stands_or_falls_by_its_second_run_and_the_incumbents(
         ([OLD, keep("one", -1, under_way=1), the("sure", -9)], None),
     ],
 )
-def test_keeps_that_stand_on_each_other_are_settled_from_below(
-    chain: list[Contender], expected: Step | None
-) -> None:
+def test_keeps_on_each_other_are_settled_from_below(chain: list[Contender], expected: Step | None) -> None:
     assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
@@ -340,9 +334,7 @@ def by_others(contender: Contender) -> Contender:
         ([contradicted(the("lucky", -60, -9))], Confirm("one")),
     ],
 )
-def test_what_stands_on_a_keep_falls_before_that_is_worth_more_than_its_first_run(
-    on_top: list[Contender], expected: Step | None
-) -> None:
+def test_keeps_above_fall_before_one_worth_more(on_top: list[Contender], expected: Step | None) -> None:
     one = contradicted(keep("one", -1, -50))
 
     assert due_step([OLD, one, *on_top], [], SIGMA, ONCE) == expected
@@ -415,9 +407,7 @@ def test_what_no_worker_can_run_again_stays_unconfirmed_until_its_agent_runs_it_
         (the("old", 0, broke=True), [rival("a", -2, -9, broke=True)], Dismiss()),
     ],
 )
-def test_a_rival_rises_where_it_beats_the_incumbent_again(
-    incumbent: Contender, rivals: list[Contender], expected: Step | None
-) -> None:
+def test_a_rival_rises_by_a_win(incumbent: Contender, rivals: list[Contender], expected: Step | None) -> None:
     assert due_step([incumbent], rivals, SIGMA, ONCE) == expected
 
 
@@ -446,7 +436,5 @@ def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
         ([OLD, contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], None),
     ],
 )
-def test_a_budget_without_room_leaves_the_verdicts_that_have_their_runs(
-    chain: list[Contender], expected: Step | None
-) -> None:
+def test_a_budget_without_room_leaves_earned_verdicts(chain: list[Contender], expected: Step | None) -> None:
     assert due_step(chain, [], SIGMA, replace(ONCE, may_run=False)) == expected

@@ -82,9 +82,7 @@ def test_the_noise_of_runs_on_one_seed_is_a_number_with_no_more_freedom_than_tha
 
 
 @given(PAIRS, NOISES)
-def test_nothing_is_said_of_seeds_before_two_kept_codes_ran_on_both(
-    pairs: list[tuple[float, bool]], noise: Noise
-) -> None:
+def test_nothing_is_said_before_two_kept_codes_ran(pairs: list[tuple[float, bool]], noise: Noise) -> None:
     one_kept = [(pair, is_kept and nth == 0) for nth, (pair, is_kept) in enumerate(pairs)]
     seeds = of(one_kept)
 
@@ -111,9 +109,7 @@ def test_another_unit_or_direction_changes_the_noise_by_its_size_and_the_shift_b
 
 
 @given(PAIRS, st.floats(-5, 5).map(lambda sigmas: sigmas * SIGMA))
-def test_a_constant_on_the_second_seed_moves_the_shift_and_not_the_noise(
-    pairs: list[tuple[float, bool]], constant: float
-) -> None:
+def test_a_constant_moves_the_shift_and_no_noise(pairs: list[tuple[float, bool]], constant: float) -> None:
     assume(sum(is_kept for _, is_kept in pairs) >= 2)
     seeds, moved = of_exactly(pairs), of_exactly([(pair + constant, is_kept) for pair, is_kept in pairs])
     noise = Noise(SIGMA, len(pairs) + 1)
@@ -186,9 +182,7 @@ def test_what_cannot_run_again_teaches_nothing() -> None:
 
 
 @given(SMALL, SMALL, st.floats(-0.01, 0.01))
-def test_what_both_runs_bear_out_lies_halfway_to_the_second_without_its_shift(
-    first: float, second: float, shift: float
-) -> None:
+def test_both_runs_bear_out_half_way_to_the_second(first: float, second: float, shift: float) -> None:
     bar = borne_out(SeedScores("one", first, (second,)), shift)
 
     assert bar is not None
