@@ -65,7 +65,6 @@ def test_a_night_of_confirmed_keeping_gains_what_greedy_keeping_gains_with_half_
 @pytest.mark.parametrize("paired", [0.0, PAIRED])
 def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: float) -> None:
     greedy, confirmed = lived(0.0006, paired, identical=True)
-
     assert greedy.mean(FALSE)[0] == greedy.mean(KEPT)[0] > 4
     assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
 
@@ -84,13 +83,11 @@ def test_what_holds_gains_almost_what_greedy_keeping_gains_and_is_true(sigma: fl
 def test_of_the_same_code_almost_nothing_ever_holds(paired: float) -> None:
     nights = [fdr.longer(KeepingNight.drawn(seed, paired, True), seed, paired) for seed in range(20)]
     labs = [fdr.stated(fdr.Stating(last=32), night, 0.0006) for night in nights]
-
     assert sum(lab.worst for lab in labs) <= 2
 
 
 def test_a_hidden_split_refuses_the_best_of_many_changes_without_an_effect_and_keeps_honest_gains() -> None:
     rng, tags = np.random.default_rng(0), 100
-
     assert hidden.promotions(rng, tags, 12, None, is_hidden=False) >= 0.9 * tags
     assert hidden.promotions(rng, tags, 12, None) <= 0.08 * tags
     assert hidden.promotions(rng, tags, 12, 5) >= 0.95 * tags
@@ -140,10 +137,8 @@ nightjar_event_loop_held_seconds_bucket{process="web",le="+Inf"} 3.0
 
 def test_chaos_adds_up_how_often_each_web_process_was_held() -> None:
     held = LoopHolds()
-
     for said in (HELD, HELD.splitlines()[0] + "\n", HELD):
         held.add(said)
-
     assert (held.a_while, held.too_long) == (6.0, 2.0)
 
 
@@ -249,9 +244,7 @@ def test_nine_chains_of_ten_are_distilled_in_forty_runs_and_their_branches_apply
 
 def test_a_gain_of_two_sigma_takes_at_most_six_tenths_of_the_pairs_of_a_fixed_test() -> None:
     gains = certify.drawn(certify.NOISES["normal"], 2.0, 2000, np.random.default_rng(4))
-
     certified, pairs = certify.decisions(gains)
-
     assert np.median(pairs) <= 0.6 * certify.fixed_n(2.0, float(certified.mean()))
 
 

@@ -87,7 +87,6 @@ def test_nginx_reads_the_example(tmp_path: Path) -> None:
 
 def test_streams_and_long_waits_outlast_the_proxy_s_patience() -> None:
     (patience,) = re.findall(r"proxy_read_timeout (\d+)s;", NGINX)
-
     assert int(patience) > max(LONGEST_WAIT_S, HEARTBEAT_S)
     assert "proxy_buffering off;" in NGINX
 

@@ -77,7 +77,6 @@ def test_the_readme_leads_to_every_page() -> None:
 @pytest.mark.parametrize("page", ["README", *PAGES])
 def test_every_heading_stands_after_a_blank_line(page: str) -> None:
     prose = re.sub(r"^```.*?^```$", "", {"README": README, **PAGES}[page], flags=re.DOTALL | re.MULTILINE)
-
     assert re.findall(r"(?<=.\n)#{1,6} .*", prose) == []
 
 
@@ -217,9 +216,7 @@ def _within(policy: object, name: str) -> object:
 
 def test_the_operator_s_page_has_every_setting_of_a_swarm_and_what_sets_nothing() -> None:
     section = PAGES["operator"].split("## A swarm's settings")[1].split("\n## ")[0]
-
     named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-
     settings = [f"NIGHTJAR_{name.upper()}" for name in Settings.model_fields if name.startswith("swarm_")]
     assert named == [*settings, *WITHOUT_COUNTERPART]
 
@@ -239,7 +236,6 @@ def test_every_role_in_the_documents_may_call_what_stands_beside_it() -> None:
 
 def test_the_documents_show_the_exit_codes_as_they_are() -> None:
     shown = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
-
     assert f"wait` above all: {shown}." in " ".join(PAGES["operator"].split())
     assert set(BY_STATUS) == {*STATUSES, RETESTED}
     assert set(BY_STATUS.values()) <= set(EXIT_CODES)
@@ -356,7 +352,6 @@ def test_every_command_and_option_has_help() -> None:
 
 def test_the_troubleshooting_page_has_a_row_for_each_way_to_fail() -> None:
     rows = PAGES["troubleshooting"].split("| `error_kind` | do |")[1].split("\n\n")[0]
-
     assert {*get_args(FailureKind)} <= {*re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)}
 
 

@@ -134,9 +134,7 @@ def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: P
 def test_an_interpreter_inside_the_environment_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = launcher.Python(str(CHECKOUT / ".venv" / "bin" / "python3"), sys.version_info[:2], True)
     monkeypatch.setattr(launcher, "probe", lambda _: inside)
-
     python, _ = launcher.find_python(CHECKOUT / ".venv")
-
     assert python is None
 
 
@@ -163,9 +161,7 @@ def test_without_a_suitable_python_the_message_says_which_is_needed(
 
 def test_a_missing_ensurepip_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "probe", lambda _: launcher.Python("/usr/bin/python3.12", (3, 12), False))
-
     _, problem = launcher.find_python(tmp_path)
-
     assert "apt install python3-venv, or python3.12-venv" in problem
 
 

@@ -84,7 +84,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def test_site_packages_get_one_package(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as wheel:
         roots = {name.partition("/")[0] for name in wheel.namelist()}
-
     assert roots == {"nightjar", f"nightjar-{VERSION}.dist-info"}
 
 

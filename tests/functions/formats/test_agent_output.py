@@ -24,7 +24,6 @@ CLAUDE = {
 
 def test_claude_code_s_result_has_tokens_and_cost() -> None:
     result = {"type": "result", "subtype": "success", "total_cost_usd": 0.125, "usage": CLAUDE}
-
     assert read({"type": "system", "subtype": "init"}, result) == Usage(1000, 0.125)
 
 
@@ -32,14 +31,12 @@ def test_a_later_result_stands_for_the_whole_process() -> None:
     results = [
         {"type": "result", "total_cost_usd": cost, "usage": {"input_tokens": cost * 8}} for cost in (1, 2)
     ]
-
     assert read(*results) == Usage(16, 2.0)
 
 
 def test_a_process_that_was_ended_early_has_the_tokens_of_its_messages_each_once() -> None:
     message = {"type": "assistant", "message": {"id": "msg_1", "usage": CLAUDE}}
     other = {"type": "assistant", "message": {"id": "msg_2", "usage": {"input_tokens": 1}}}
-
     assert read(message, message, other) == Usage(1001)
 
 

@@ -64,7 +64,6 @@ def fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 @pytest.mark.parametrize("form", FORMS)
 def test_the_model_is_told_what_every_field_means(form: type[BaseModel]) -> None:
     told = dict(fields(form.model_json_schema()))
-
     assert told
     assert [name for name, field in told.items() if not field.get("description")] == []
 
@@ -72,7 +71,6 @@ def test_the_model_is_told_what_every_field_means(form: type[BaseModel]) -> None
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_is_read_as_it_was_filled_in_and_stays_so(form: type[BaseModel]) -> None:
     filled = form.model_validate(FILLED[form])
-
     assert form.model_validate_json(filled.model_dump_json()) == filled
     with pytest.raises(ValidationError, match="frozen"):
         setattr(filled, next(iter(form.model_fields)), None)
@@ -98,7 +96,6 @@ def test_what_a_hypothesis_form_accepts_is_what_the_gate_reads() -> None:
 @pytest.mark.parametrize("missing", ["statement", "type", "importance", "rationale", "test_spec"])
 def test_a_hypothesis_needs_its_rationale_and_its_test(missing: str) -> None:
     given = {name: value for name, value in HYPOTHESIS.items() if name != missing}
-
     with pytest.raises(ValidationError, match=missing):
         HypothesisProposal.model_validate(given)
 

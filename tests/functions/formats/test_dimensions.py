@@ -74,7 +74,6 @@ def test_a_file_is_read_in_its_order_with_its_hypotheses() -> None:
 def test_what_is_wrong_is_told_with_its_place_and_a_remedy(before: str, after: str, told: str) -> None:
     with pytest.raises(Invalid) as refusal:
         read_dimensions(FILE.replace(before, after))
-
     assert told in refusal.value.detail
     assert refusal.value.hint
 
@@ -98,7 +97,6 @@ def test_what_is_wrong_is_told_with_its_place_and_a_remedy(before: str, after: s
 def test_what_is_no_such_file_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as refusal:
         read_dimensions(text)
-
     assert refusal.value.hint
 
 
@@ -193,7 +191,6 @@ def test_what_a_scan_prints_the_reader_reads_and_no_byte_is_run() -> None:
 )
 def test_a_range_lies_around_the_value_of_its_constant(value: object, expected: dict[str, Any]) -> None:
     found = suggestion("X", value)
-
     assert not isinstance(found, str)
     assert found.model_dump(exclude_unset=True, exclude={"name"}) == expected
 
@@ -221,7 +218,6 @@ def test_a_range_lies_around_the_value_of_its_constant(value: object, expected: 
 )
 def test_what_no_search_should_touch_is_left_out_with_a_reason(name: str, value: object) -> None:
     reason = suggestion(name, value)
-
     assert isinstance(reason, str)
     assert reason
 

@@ -49,7 +49,6 @@ def test_what_else_a_text_may_be_is_read_from_its_comment_type_or_comparisons(sc
 )
 def test_a_text_without_another_value_is_left_out_and_not_made_a_category_of_one(comment: str) -> None:
     found = scan(f'LR = 3e-4\nOPTIMIZER = "adam"  {comment}\n')
-
     assert [declared.name for declared, _ in found.found] == ["LR"]
     assert found.left_out["OPTIMIZER"].startswith("'adam', and nothing says what else it may be")
 
@@ -127,8 +126,6 @@ def test_a_script_whose_hyperparameters_are_all_elsewhere_is_refused_with_their_
 
 def test_what_is_found_elsewhere_stays_a_comment_of_the_file() -> None:
     name, value = '"--a\\n[[dimension]]", default=1', '"--b", default="x\\n[[dimension]]"'
-
     text = scanned_file(scan(f"LR = 1.5\np.add_argument({name})\np.add_argument({value})\n"), "train.py")
-
     assert [declared.name for declared in read_dimensions(text).dimensions] == ["LR"]
     assert "#   b: 'x\\n[[dimension]]' is the default of an option" in text

@@ -80,7 +80,6 @@ def test_a_script_is_read_in_the_encoding_that_it_names(script: str, encoding: s
 def test_a_script_that_its_own_python_cannot_decode_is_invalid(script: bytes) -> None:
     with pytest.raises(Invalid) as refusal:
         decoded(script)
-
     assert refusal.value.hint == "save it as UTF-8"
 
 

@@ -15,7 +15,6 @@ PATCH = (
 
 def test_a_shifted_hunk_and_another_blob_are_no_difference() -> None:
     other = PATCH.replace(b"111..222", b"333..444").replace(b"-10,3 +10,4", b"-99,3 +99,4")
-
     assert essence(PATCH) == essence(other)
 
 

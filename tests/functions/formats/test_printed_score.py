@@ -46,7 +46,6 @@ def test_the_last_block_wins_over_one_printed_earlier() -> None:
 
 def test_a_progress_line_that_ends_in_carriage_returns_hides_neither_marker_nor_metric() -> None:
     log = "\rstep 1\rstep 2\r---\r\nval_bpb: 1.5\r\nmfu_percent: 39.8\r"
-
     assert printed_in(log, "val_bpb").metrics == {"val_bpb": 1.5, "mfu_percent": 39.8}
 
 
@@ -64,7 +63,6 @@ def test_a_line_of_a_block_that_is_not_a_name_and_a_number_is_passed_over(line: 
 
 def test_nan_and_infinity_are_handed_on_for_the_caller_to_judge() -> None:
     metrics = printed_in("---\nval_bpb: nan\nloss: -inf\nbig: 1e999\n", "val_bpb").metrics
-
     assert math.isnan(metrics["val_bpb"])
     assert metrics["loss"] == -math.inf
     assert metrics["big"] == math.inf
@@ -72,7 +70,6 @@ def test_nan_and_infinity_are_handed_on_for_the_caller_to_judge() -> None:
 
 def test_a_block_closed_by_another_rule_is_read() -> None:
     log = "---\nval_bpb: 0.91\nnum_steps: 10\n---"
-
     assert printed_in(log, "val_bpb").metrics == {"val_bpb": 0.91, "num_steps": 10.0}
     assert score(f"{log}\nall done in 3.2 s\nval_loss: 3\n") == 0.91
     assert score(f"{log}\nval_bpb: 0.8\n") == 0.8
@@ -100,7 +97,6 @@ def test_a_result_is_whole_once_a_block_has_the_metric_and_nothing_says_that_the
 ) -> None:
     score = PrintedScore("val_bpb")
     score.feed(text.encode())
-
     assert score.is_whole == finished
 
 
@@ -110,7 +106,6 @@ def test_a_block_comes_before_what_is_logged_after_it() -> None:
 
 def test_a_rule_before_the_training_does_not_hide_a_score_far_below_it() -> None:
     log = "---\nlr: 0.1\n---\nval_bpb: 1.2\n" + "loss 3.14159\n" * 20_000 + "val_bpb: 0.91\n"
-
     assert score(log) == 0.91
 
 
@@ -249,7 +244,6 @@ def test_text_behind_an_open_bar_is_a_line_of_its_own(bar: str, value: str) -> N
 
 def test_words_in_a_line_before_a_bar_leave_its_number_in_doubt() -> None:
     bar = " 60%|###   | 3/5 [00:01<00:01, accuracy=0.99]"
-
     assert score(f"\r{bar}\nTest accuracy: 0.91\n\r{bar}\n", "accuracy") == 0.91
     assert score(f"Train accuracy: 0.99\nTest accuracy: 0.91\n\r{bar}\n", "accuracy") is None
 
@@ -282,7 +276,6 @@ def test_a_number_that_may_be_another_is_never_the_score(line: str) -> None:
 @pytest.mark.parametrize("line", IN_DOUBT)
 def test_a_line_in_doubt_is_quoted_in_the_reason(line: str) -> None:
     printed = printed_in(f"start\n{line}\nend\n", "val_bpb")
-
     assert f"`{line}`" in nearest(printed, "val_bpb", line)
     assert "print the metric and one number on a line" in nearest(printed, "val_bpb", line)
 
@@ -377,7 +370,6 @@ def test_an_evaluator_s_value_is_that_of_the_last_plain_line(log: str, value: fl
 
 def test_of_several_names_each_has_its_own_last_line() -> None:
     log = "Depth: 3\nval_bpb: 2\ndepth: 1\nother: 5\n" + "x" * 300_000 + "\n"
-
     assert printed_in(log, "val_bpb").metrics == {"val_bpb": 2.0, "depth": 1.0}
 
 
@@ -420,9 +412,7 @@ def answer(read: PrintedScore) -> tuple[object, ...]:
 @given(st.binary(max_size=300), st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=8))
 def test_no_output_makes_it_raise(data: bytes, metric: str) -> None:
     read = PrintedScore(metric)
-
     read.feed(data + b"\n" + metric.encode() + data)
-
     assert isinstance(read.result(), Printed)
 
 
@@ -485,9 +475,7 @@ HOSTILE = [
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
 def test_megabytes_of_hostile_output_cost_no_more_than_their_length(hostile: str) -> None:
     begin = time.process_time()
-
     nearest(printed_in(hostile, "val_bpb"), "val_bpb", hostile)
-
     assert time.process_time() - begin < 30  # quadratic work would take hours
 
 

@@ -69,24 +69,19 @@ def test_all_outside_the_markers_stays_byte_for_byte(before: str, block: str, af
 
 def test_line_ends_and_a_byte_order_mark_of_the_charter_stay() -> None:
     base = f"\ufeff# Mine\r\n{START}\r\nold\r\n{END}\r\nlast line without an end"
-
     document = charter_of(base).with_block("new")
-
     assert document == f"\ufeff# Mine\r\n{START}\nnew\n{END}\r\nlast line without an end"
 
 
 def test_the_published_markers_of_a_users_own_file_are_honoured() -> None:
     start, end = PUBLISHED_MARKERS
-
     document = charter_of(f"# Mine\n{start}\nold\n{end}\nrest\n").with_block("new")
-
     assert document == f"# Mine\n{start}\nnew\n{end}\nrest\n"
 
 
 @pytest.mark.parametrize("base", ["", "# Mine", "# Mine\n", "# Mine\n\n"])
 def test_a_base_without_markers_gets_the_block_at_its_end(base: str) -> None:
     document = charter_of(base).with_block("new")
-
     assert document.startswith(base)
     assert document.endswith(f"{START}\nnew\n{END}\n")
     assert charter_of(document).with_block("newer") == document.replace("new", "newer")
@@ -102,17 +97,14 @@ def test_a_base_without_markers_gets_the_block_at_its_end(base: str) -> None:
 def test_markers_that_are_not_one_pair_are_refused_with_what_to_do(base: str) -> None:
     with pytest.raises(Invalid, match="not one pair") as refused:
         charter_of(base)
-
     assert START in (refused.value.hint or "")
 
 
 def test_cleaned_text_is_clean() -> None:
     text = "\n".join(HOSTILE)
-
     assert cleaned(cleaned(text)) == cleaned(text)
 
 
 def test_words_of_code_survive() -> None:
     text = "Keep `LR < 0.01` and `a <= b`, in every *language*: größer, 学習率."
-
     assert cleaned(text) == text

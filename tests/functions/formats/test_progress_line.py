@@ -30,7 +30,6 @@ def ticks(*pieces: str | bytes) -> list[Tick]:
 
 def test_each_overwritten_line_is_a_tick_and_the_last_one_needs_no_end() -> None:
     printed = familiar(0, 0, 9.01) + familiar(123, 12.3, 2.345678) + familiar(124, 12.4, 2.3)
-
     assert ticks(printed) == [(9.01, 0.0), (2.345678, 0.123), (2.3, 0.124)]
 
 
@@ -119,9 +118,7 @@ LINES = st.one_of(
 def test_how_an_output_is_cut_into_pieces_changes_nothing(printed: list[str], data: st.DataObject) -> None:
     whole = "".join(printed).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
-
     pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-
     assert ticks(*pieces) == ticks(whole)
 
 

@@ -45,7 +45,6 @@ def test_the_published_columns_are_read_as_they_are() -> None:
 
 def test_the_status_is_believed_whatever_the_values_say() -> None:
     outcomes = {row.description: row.outcome for row in excerpt("plain.tsv").rows}
-
     assert outcomes["better, but twice as much code"] == "discard"
     assert outcomes["simpler: no bias"] == "keep"
 
@@ -90,14 +89,12 @@ def test_a_log_without_a_header_has_the_published_columns() -> None:
 
 def test_tabs_in_a_text_do_not_move_the_columns_after_it() -> None:
     log = read_log(b"val_bpb\tdescription\tstatus\tseed\n0.9\twith\ttwo\ttabs\tkeep\t7\n")
-
     assert log.rows[0].description == "with\ttwo\ttabs"
     assert (log.rows[0].outcome, log.rows[0].more) == ("keep", {"seed": "7"})
 
 
 def test_utf_16_with_its_mark_is_read() -> None:
     log = read_log((EXCERPTS / "plain.tsv").read_text().encode("utf-16"))
-
     assert log == excerpt("plain.tsv")
 
 
@@ -111,18 +108,14 @@ def test_utf_16_with_its_mark_is_read() -> None:
 )
 def test_other_words_mean_discard_only_beside_verdicts(words: list[str], outcomes: list[str]) -> None:
     rows = "".join(f"0.9{n}\t{word}\n" for n, word in enumerate(words))
-
     log = read_log(f"val_bpb\tstatus\n{rows}".encode())
-
     assert [row.outcome for row in log.rows] == outcomes
     assert log.has_verdicts == ("none" not in outcomes)
 
 
 def test_a_log_without_statuses_is_read_where_its_column_of_values_is_named() -> None:
     raw = b"commit\trmse\tdescription\n37e091b\t16.5\tbaseline\nfcf5016\t-\ttrees\n"
-
     log = read_log(raw, "rmse")
-
     assert [(row.value, row.outcome) for row in log.rows] == [(16.5, "none"), (None, "none")]
     assert (log.has_verdicts, log.skipped, log.notes) == (False, [], [])
 
@@ -205,7 +198,6 @@ def test_a_text_in_quotes_may_go_on_over_lines() -> None:
 
 def test_commas_without_quotes_do_not_move_the_columns_after_a_text() -> None:
     log = read_log(b"val_bpb,description,status\n0.9,wider,deeper,keep\n")
-
     assert [(row.description, row.outcome) for row in log.rows] == [("wider,deeper", "keep")]
 
 
@@ -241,7 +233,6 @@ def test_the_column_of_values_is_taken_where_one_alone_fits(columns: str, taken:
 def test_what_is_no_log_is_refused_with_a_hint(raw: bytes) -> None:
     with pytest.raises(Invalid) as refusal:
         read_log(raw)
-
     assert refusal.value.hint
 
 

@@ -18,7 +18,6 @@ STATUSES = get_args(Status)  # those of retests too
 @given(st.sampled_from(STATUSES), st.text(min_size=1), st.none() | st.floats(-1e6, 1e6))
 def test_a_row_is_one_line_of_five_columns(status: str, text: str, value: float | None) -> None:
     line = row(experiment(status=status, description=text, val_bpb=value))
-
     assert len(line.split("\t")) == len(HEADER.split("\t")) == 5
     assert "\n" not in line
     assert "\r" not in line
@@ -38,9 +37,7 @@ def test_an_escaped_text_can_be_read_back(text: str) -> None:
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", " =", "\t=", '"=', "\uff1d"])
 def test_a_text_that_a_spreadsheet_would_run_is_quoted_where_that_is_asked_for(begin: str) -> None:
     evil = experiment(status="keep", val_bpb=-0.5, description=f"{begin}cmd|' /C calc'!A0")
-
     plain, quoted = (row(evil, for_spreadsheet=asked).split("\t") for asked in (False, True))
-
     assert quoted[4] == "'" + plain[4]
     assert quoted[:4] == plain[:4] == ["abc1234", "-0.500000", "0.0", "keep"]
 
@@ -56,5 +53,4 @@ def test_where_deltas_are_compared_the_judged_one_stands_before_the_value() -> N
 
 def test_values_and_memory_are_rounded_as_everybody_expects() -> None:
     kept = experiment(status="keep", val_bpb=0.99785449, peak_vram_mb=45060.2)
-
     assert row(kept) == "abc1234\t0.997854\t44.0\tkeep\td"

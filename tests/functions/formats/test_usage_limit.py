@@ -62,7 +62,6 @@ CODEX_JSON = '{"type":"error","message":"You\'ve hit your usage limit. Try again
 )
 def test_a_limit_ends_at_the_moment_that_its_words_name(printed: str, until: datetime) -> None:
     found = usage_limit(printed.splitlines(), NOW)
-
     assert found is not None
     assert found.until == until
 
@@ -99,7 +98,6 @@ def test_a_limit_ends_at_the_moment_that_its_words_name(printed: str, until: dat
 )
 def test_a_limit_ends_after_the_time_that_its_words_name(printed: str, after: timedelta | None) -> None:
     found = usage_limit(printed.splitlines(), NOW)
-
     assert found is not None
     assert found.until == NOW + (after or timedelta(hours=8, minutes=44, seconds=7))
 
@@ -120,7 +118,6 @@ def test_a_limit_ends_after_the_time_that_its_words_name(printed: str, after: ti
 )
 def test_a_limit_whose_end_is_not_known_or_has_passed_has_no_time(printed: str) -> None:
     found = usage_limit(printed.splitlines(), NOW)
-
     assert found is not None
     assert found.until is None
 
@@ -207,5 +204,4 @@ def test_the_last_limit_counts_and_its_line_is_quoted_without_addresses() -> Non
 )
 def test_no_words_of_an_agent_end_its_night(words: list[str]) -> None:
     found = usage_limit([" ".join(words), "".join(words)], NOW)
-
     assert found is None or found.until is None or found.until > NOW

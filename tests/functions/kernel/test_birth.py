@@ -44,7 +44,6 @@ def test_a_process_that_has_ended_and_waits_for_its_parent_is_not_alive() -> Non
 
 def test_another_process_with_the_same_pid_is_not_it() -> None:
     host, pid, born = birth_name("h", os.getpid()).split(":")
-
     assert is_alive(f"{host}:{pid}:{born}", "h")
     assert not is_alive(f"{host}:{pid}:{born}0", "h")
     assert not is_alive(f"{host}:{pid}:", "h")
@@ -58,9 +57,7 @@ def test_one_of_another_host_is_believed_to_live() -> None:
 def test_setting_the_clock_does_not_kill_it(monkeypatch: pytest.MonkeyPatch) -> None:
     name = birth_name("h", os.getpid())
     created = psutil.Process.create_time
-
     monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + 3600)
-
     assert is_alive(name, "h")
 
 

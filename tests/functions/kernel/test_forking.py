@@ -139,7 +139,6 @@ def test_a_fork_is_told_to_end_when_its_parent_is_killed(tmp_path: Path) -> None
     with supervisor(tmp_path) as parent:
         parent.logged("warm")
         parent.process.kill()
-
         assert parent.child.wait(30) is None  # no child of ours
 
 

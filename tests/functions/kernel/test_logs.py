@@ -47,7 +47,6 @@ def test_a_line_says_when_where_who_and_what_with_the_ids_bound_around_it() -> N
 def test_libraries_log_through_the_same_form(library: str) -> None:
     with logged() as lines:
         logging.getLogger(library).error("%s is wrong", "it", extra={"color_message": "\x1b[1mit"})
-
     line = lines.one(logger=library, message="it is wrong")
     assert "color_message" not in line
 
@@ -114,7 +113,6 @@ def test_a_known_secret_is_hidden_wherever_it_stands_and_under_whatever_name() -
 def test_foreign_text_cannot_pretend_to_be_a_line_of_its_own() -> None:
     with logged(log_format="console") as lines:
         log.info("no tag %s", "x\n2026-01-01 [critical] all is lost \x1b[31m")
-
     assert len(lines.text.splitlines()) == 1
     assert "\x1b" not in lines.text
 
@@ -153,8 +151,6 @@ def test_a_process_logs_as_the_settings_ask_even_a_fault(log_format: str, tmp_pa
 )
 def test_no_text_takes_long_to_look_through(part: str) -> None:
     text = "=" + part * (65536 // len(part))
-
     before = time.thread_time()
     scrubbed(text)
-
     assert time.thread_time() - before < 0.25

@@ -229,7 +229,6 @@ def test_a_mistake_names_its_file_and_line(
 ) -> None:
     with pytest.raises(Invalid) as refusal:
         loaded(settings, tmp_path, mine=text)
-
     assert refusal.value.detail.startswith(f"{tmp_path / 'mine.py'}:{line}: ")
     assert problem in refusal.value.detail
 

@@ -54,7 +54,6 @@ def test_the_train_py_of_the_folder_that_one_is_in_comes_first(repo: Repository)
 def test_a_train_py_that_is_not_committed_is_to_be_committed_first(repo: Repository) -> None:
     (repo.path / "new").mkdir()
     (repo.path / "new" / "train.py").touch()
-
     assert no_project(repo.path / "new").hint == "commit new/train.py first"
 
 

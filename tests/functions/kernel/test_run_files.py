@@ -20,7 +20,6 @@ def repo(tmp_path: Path) -> Repository:
 @pytest.mark.parametrize("name", ["data", "./data/", "data//", "{repo}/data"])
 def test_data_is_named_however_a_shell_completes_it(repo: Repository, name: str) -> None:
     data = ignored(repo).parent
-
     assert linked(repo.path, [name.format(repo=repo.path)]) == {"data": data}
 
 
@@ -28,7 +27,6 @@ def test_nightjar_toml_and_the_option_name_data_together(repo: Repository) -> No
     ignored(repo)
     ignored(repo, "weights/base.pt")
     (repo.path / "nightjar.toml").write_text('link = ["data"]\n')
-
     assert [*linked(repo.path, ["weights/base.pt"])] == ["weights/base.pt", "data"]
 
 
@@ -38,7 +36,6 @@ def test_nightjar_toml_and_the_option_name_data_together(repo: Repository) -> No
 @pytest.mark.parametrize("where", ["option", "file"])
 def test_what_is_no_data_of_the_project_is_refused(repo: Repository, name: str, where: str) -> None:
     (repo.path / "nightjar.toml").write_text(f"link = [{name!r}]\n" if where == "file" else "")
-
     with pytest.raises(Invalid):
         linked(repo.path, [name] if where == "option" else [])
 
@@ -48,7 +45,6 @@ def test_what_is_no_data_of_the_project_is_refused(repo: Repository, name: str, 
 )
 def test_another_nightjar_toml_is_refused_with_the_line_that_works(repo: Repository, text: str) -> None:
     (repo.path / "nightjar.toml").write_text(text)
-
     with pytest.raises(Invalid, match=r"nightjar\.toml"):
         linked(repo.path, [])
 
@@ -94,7 +90,6 @@ def test_data_beside_files_of_git_is_linked_with_its_folder(repo: Repository) ->
     repo.commit({"data/nano/prepare.py": "", "train.py": "dataset = 'nano'\nos.path.join('data', dataset)"})
     for name in ("train.bin", "val.bin"):
         ignored(repo, f"data/nano/{name}")
-
     assert [line.rpartition(" with ")[2] for line in left_behind(repo.path, (), None)] == ["--link data/nano"]
 
 
@@ -102,7 +97,6 @@ def test_what_no_script_names_and_what_is_no_data_is_not_told(repo: Repository) 
     repo.commit({"train.py": "open('.venv/lib'); open('.env'); import helper; 'helper.py'; 'train.bin'"})
     for name in (".venv/pyvenv.cfg", ".venv/lib/x", ".env", "helper.py", "other/x", "__pycache__/x.pyc"):
         ignored(repo, name)
-
     assert left_behind(repo.path, (), None) == []
 
 

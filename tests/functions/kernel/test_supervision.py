@@ -131,7 +131,6 @@ async def test_a_child_that_was_killed_comes_back(tmp_path: Path) -> None:
 @given(deaths=st.integers(1, 10_000))
 def test_the_delay_grows_from_half_a_second_to_ten(deaths: int) -> None:
     backoff = RestartBackoff()
-
     assert 0.5 <= backoff.delay(deaths) <= backoff.delay(deaths + 1) <= 10.0
     assert [backoff.delay(n) for n in (1, 2, 3, 4, 5, 6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
 
@@ -389,8 +388,6 @@ asyncio.run(main())
 
 def test_what_computes_for_minutes_does_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
     process, child = supervisor(tmp_path, COMPUTES)
-
     process.kill()
     process.communicate(timeout=60)
-
     ends(child)

@@ -231,7 +231,6 @@ async def test_a_request_that_does_not_validate_names_its_fields_without_their_v
 async def test_a_function_of_another_lane_is_queued() -> None:
     queued = declared(lane="pi", needs={"telephone": Telephone}, accept=verb)
     invoker = Invoker({"far::queued": queued}, [])
-
     assert await invoker.call("far::queued", {}, invoker.system("test")) == Told(name="x")
 
 

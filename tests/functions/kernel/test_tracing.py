@@ -84,9 +84,7 @@ async def test_a_span_says_what_fired_the_call_and_its_end(collector: Collector,
 
 async def test_without_an_exporter_the_trace_passes_on(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
-
     response = await client.post("/api/experiment/register", json=idea(), headers=HEADERS)
-
     assert response.headers["traceresponse"] == HEADERS["traceparent"]
     assert (await process.stream.last(1))[0].trace == HEADERS["traceparent"]
 

@@ -179,7 +179,6 @@ async def test_a_patch_is_not_moved_before_its_days_are_over(process: Process) -
     async with http_client(process) as http:
         await open_tag(http, policy=AT_ONCE | {"patches.archive_after_days": 30})
         await a_night(http)
-
         assert (await told(http, "/api/lab/archive"))["moved"] == 0
 
 

@@ -122,7 +122,6 @@ async def test_the_change_between_two_codes_is_no_diff_of_patches(
     one: str, two: str, change: list[str]
 ) -> None:
     found = await between(one.encode(), two.encode(), "a", "b")
-
     assert found.diff is not None
     lines = [line for line in found.diff.splitlines()[2:] if not line.startswith("diff --git ")]
     assert sorted(lines) == sorted(change)
@@ -132,7 +131,6 @@ async def test_the_change_between_two_codes_is_no_diff_of_patches(
 @given(st.binary(), st.binary())
 async def test_a_line_that_only_one_patch_has_is_shown_with_its_side(one: bytes, two: bytes) -> None:
     found = await between(b"+same\n+left " + one, b"+same\n+right " + two, "a", "b")
-
     assert found.diff is not None
     assert "\n-left " in found.diff
     assert "\n+right " in found.diff
@@ -241,5 +239,4 @@ def test_only_constants_that_differ_are_shown(
     a: dict[str, object], b: dict[str, object], lines: list[str]
 ) -> None:
     head = ["--- s-1", "+++ s-2"] if lines else []
-
     assert between_configs(a, b, "s-1", "s-2").splitlines() == [*head, *lines]

@@ -159,18 +159,14 @@ def keep(number: int, value: float, made_from: int | None, *, baseline: bool = F
 
 def test_the_chain_leads_past_a_keep_that_is_none_any_more() -> None:
     keeps = [keep(1, 1.0, None, baseline=True), keep(2, 0.9, 1), keep(5, 0.7, 4)]
-
     steps = chain("t-5", keeps)
-
     assert [(s.keep.number, s.above and s.above.number) for s in steps] == [(1, None), (2, 1), (5, 2)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.one_of(st.none(), st.integers(1, 9))), max_size=9))
 def test_the_chain_ends_whatever_the_records_say(links: list[tuple[int, int | None]]) -> None:
     keeps = list({number: keep(number, 1.0, above) for number, above in links}.values())
-
     steps = chain("t-9", keeps)
-
     numbers = [step.keep.number for step in steps]
     assert numbers == sorted(set(numbers))
 
@@ -178,7 +174,6 @@ def test_the_chain_ends_whatever_the_records_say(links: list[tuple[int, int | No
 @given(st.text(max_size=80))
 def test_words_of_an_agent_are_never_markdown(words: str) -> None:
     shown = MarkdownIt().enable("table").render(f"| a | b |\n|---|---|\n| {code(words)} | end |")
-
     assert "<td>end</td>" in shown
     assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|code)\b)", shown)
 

@@ -145,7 +145,5 @@ async def test_crashed_and_demoted_runs_have_marks_of_their_own(client: httpx.As
 
 def test_a_baseline_is_no_keep_in_the_plot() -> None:
     drawn = [Point(1, 1.0, True, 1.0, "a"), Point(2, 1.2, True, 1.0, "baseline", baseline=True)]
-
     svg = draw_progress(drawn, [], (0.8, 1.3), "t", "val_bpb", "svg").decode()
-
     assert svg.count("<!-- baseline -->") == 2, "its label and its name in the legend"

@@ -29,7 +29,6 @@ async def test_no_token_is_issued_or_enrolled_under_them(
 @NAMES
 async def test_no_worker_joins_under_them(client: httpx.AsyncClient, name: str) -> None:
     await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-
     await refused(client, 409, "/register", worker_id=name, gpu_type="H100", baseline_bpb=1.0)
 
 

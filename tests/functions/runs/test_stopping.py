@@ -366,7 +366,6 @@ async def test_a_run_of_an_evaluator_command_is_never_extended(lab: Lab, process
     await five_runs(lab)
     await process.lab.command("HSET", process.lab.keys.tag("mar11"), "evaluator_command", "python prepare.py")
     experiments, e = await lab.begin()
-
     assert await ranked(e, (0.1, 0.8), 0.8, experiments) == "continue"
 
 

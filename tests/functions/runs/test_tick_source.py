@@ -135,9 +135,7 @@ async def test_a_tag_that_maximises_its_metric_cannot_be_ranked_by_a_loss(client
 
 async def test_a_run_that_prints_no_progress_is_told_the_line_that_it_lacks(lab: Lab) -> None:
     await open_tag(lab.client, policy=PRINTED)
-
     await lab.run()
-
     assert await told_of(lab, "mar11-1") == [NO_PROGRESS_LINE, NO_PROGRESS_LINE]
     assert "step 00123 (12.3%) | loss: 2.345678 |" in NO_PROGRESS_LINE
 
@@ -200,6 +198,5 @@ async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swa
 def test_the_sampler_sees_runs_with_lower_as_better_whatever_the_direction() -> None:
     run = {"status": "discard", "delta_bpb": 0.4}
     ended = Observed.model_validate({"experiment_id": "swarm-1", **run})
-
     assert observation_of(ended, "minimize").value == pytest.approx(0.4)
     assert observation_of(ended, "maximize").value == pytest.approx(-0.4)

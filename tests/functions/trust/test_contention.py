@@ -119,14 +119,12 @@ async def test_slow_code_that_uses_the_gpu_as_the_baseline_does_runs_once(
 
 async def test_a_run_without_steps_is_judged_as_before(mine: TagUnderTest) -> None:
     answer = await ended(mine, await mine.begun("mar11-2"), 1.2, None)
-
     assert (answer["status"], answer["contended"]) == ("discard", False)
 
 
 async def test_a_run_that_was_told_to_stop_does_not_run_again(mine: TagUnderTest) -> None:
     e = await mine.begun("mar11-2")
     await mine.told("/api/experiment/stop", experiment_id="mar11-2")
-
     assert (await ended(mine, e, 1.2, 500))["status"] == "discard"
 
 
@@ -134,7 +132,6 @@ async def test_a_third_disturbed_attempt_is_judged(mine: TagUnderTest) -> None:
     seen = [
         (await ended(mine, await mine.begun("mar11-2"), 1.2, steps))["status"] for steps in (700, 500, 300)
     ]
-
     assert seen == ["queued", "queued", "discard"]
 
 
@@ -151,9 +148,7 @@ async def test_the_only_slot_runs_it_again(mine: TagUnderTest) -> None:
 async def test_a_lost_attempt_after_a_disturbed_one_waits_again(mine: TagUnderTest) -> None:
     await ended(mine, await mine.begun("mar11-2"), 1.2, 500)
     again = await mine.begun("mar11-2")
-
     given = await mine.told("/api/pool/give-back", gpu_id=again.gpu_id, fence=again.fence, reason="gone")
-
     assert given["experiment_status"] == "queued"
 
 
@@ -180,7 +175,6 @@ async def test_a_branch_waits_for_the_attempt_that_counts(tag: TagUnderTest) -> 
 
 async def test_a_baseline_that_is_taken_back_is_compared_with_no_longer(mine: TagUnderTest) -> None:
     await mine.told("/api/experiment/retract", experiment_id="mar11-1", reason="it was wrong")
-
     assert (await ended(mine, await mine.begun("mar11-2"), 1.2, 500))["status"] == "keep"
 
 

@@ -80,9 +80,7 @@ async def test_a_value_behind_a_broken_guard_is_no_near_miss_and_never_promoted(
 async def test_the_baseline_breaks_no_guard_because_others_are_compared_with_it(tag: TagUnderTest) -> None:
     await tag.open(guards={"peak_vram_mb": 100}, baseline_first=True, baseline_repeats=0)
     name = (await tag.told("/api/experiment/baseline", tag="mar11"))["baseline_id"]
-
     answer = await reported(tag, name, 1.0, peak_vram_mb=500)
-
     assert (answer["status"], answer["guard"]) == ("keep", None)
 
 
@@ -104,7 +102,6 @@ async def test_a_slice_may_not_get_worse_by_more_than_the_noise_of_its_repeats(t
 async def test_a_slice_without_repeats_may_get_worse_by_the_near_miss_margin(tag: TagUnderTest) -> None:
     await tag.open(guards={"slices": ["val_code"]}, near_miss_margin=0.1)
     await ran(tag, 1.0, val_code=2.0)
-
     assert (await ran(tag, 0.9, val_code=2.09))["guard"] is None
     assert (await ran(tag, 0.8, val_code=2.3))["guard"] == "val_code"
 
@@ -131,9 +128,7 @@ async def test_a_check_that_failed_is_a_discard_without_a_value_and_no_crash(tag
 
 async def test_an_agent_s_own_run_cannot_pass_a_check_that_only_workers_run(tag: TagUnderTest) -> None:
     await open_tag(tag.client, policy={"baseline_first": False, "guards.check": "make lint"})
-
     answer = await tag.tried(0.9)
-
     assert (answer["status"], answer["guard"]) == ("discard", "check")
     assert "submit it" in answer["reason"]
 

@@ -174,9 +174,7 @@ async def test_a_number_counts_from_a_confined_slot_alone(tag: TagUnderTest, hid
 async def test_a_first_run_without_a_number_is_no_result(tag: TagUnderTest) -> None:
     await opened(tag)
     e = await tag.begun(await tag.submit())
-
     refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, None))
-
     assert "has not measured the hidden split" in refusal["detail"]
 
 
@@ -293,9 +291,7 @@ async def test_the_test_split_is_read_once_for_each_experiment_in_a_certificate(
 async def test_a_test_number_that_was_not_asked_for_is_no_result(tag: TagUnderTest) -> None:
     await opened(tag, test=True)
     e = await tag.begun(await tag.submit())
-
     refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, 0.5), test=0.5)
-
     assert "test split" in refusal["detail"]
 
 
@@ -319,7 +315,6 @@ async def test_operators_are_shown_means_of_the_gains_alone(tag: TagUnderTest) -
 
 async def test_agents_are_told_before_they_try(tag: TagUnderTest) -> None:
     await opened(tag)
-
     assert (await tag.told("/api/report/brief", tag="mar11"))["hidden_split"] is True
     program = (await tag.client.get("/program.md")).text
     assert "hidden_split" in program
@@ -327,8 +322,6 @@ async def test_agents_are_told_before_they_try(tag: TagUnderTest) -> None:
 
 async def test_no_swarm_joins_such_a_tag(tag: TagUnderTest) -> None:
     await opened(tag)
-
     body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "mar11"}
     refusal = await tag.refused(409, "/register", **body)
-
     assert "hidden split" in refusal["detail"]

@@ -215,7 +215,5 @@ async def test_a_swarm_s_run_over_its_budget_leads_nobody_and_is_no_evidence(swa
 async def test_a_swarm_s_worker_trains_no_longer_than_since_its_run_was_handed_out(swarm: Swarm) -> None:
     await of_swarm(swarm, "w1", 0.9, 10.0)
     run_id = (await swarm.next("w2"))["run_id"]
-
     await swarm.result("w2", run_id, 0.8, duration_seconds=300_000.0)  # its unit is wrong
-
     assert not (await swarm.record(run_id)).over_budget

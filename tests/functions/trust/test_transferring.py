@@ -249,7 +249,6 @@ async def test_what_cannot_be_tried_is_refused_with_the_reason_and_changes_nothi
 async def test_a_tag_of_that_name_is_left_alone(tag: TagUnderTest) -> None:
     await opened(tag)
     await open_tag(tag.client, INTO)
-
     assert (await transfer(tag))["into"] == "mar11-transfer2"
 
 

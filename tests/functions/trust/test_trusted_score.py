@@ -67,7 +67,6 @@ async def test_a_command_that_is_no_script_of_the_repository_is_refused(client: 
 
 async def test_a_command_without_a_base_commit_is_refused(client: httpx.AsyncClient) -> None:
     document = await refused(client, 422, "/api/experiment/setup", tag="mar11", evaluator_command=COMMAND)
-
     assert "base_commit" in document["hint"]
 
 

@@ -13,14 +13,12 @@ from state.records import ROLES, Role
 @pytest.mark.parametrize("role", ROLES)
 def test_none_but_operators_may_do_all_with_or_without_a_token(role: Role, token_id: str | None) -> None:
     somebody = Caller("anyone", role, token_id)
-
     assert somebody.may_do_all == (role == "operator")
 
 
 def test_what_a_request_names_belongs_to_the_tag_before_its_last_dash() -> None:
     named = {"tag": "a", "experiment_id": "a-b-12", "parent_ids": ["c-1", "-2"], "parent_id": "d"}
     traces = {"trace_id": "e-t1", "selection_id": "f-s1", "into": "g-t2", "sources": ["h-t3"]}
-
     assert tags_of(named) == {"a", "a-b", "c", ""}
     assert tags_of(traces) == {"e", "f", "g", "h"}
 

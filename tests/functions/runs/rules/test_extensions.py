@@ -49,6 +49,5 @@ def test_what_it_printed_later_is_told_and_does_not_count() -> None:
 def test_a_run_that_has_not_used_its_extension_is_judged_by_what_it_printed() -> None:
     e = extended(last_progress=1.0)
     report, ending = ResultReport(0.9, Key(), "d"), Ending(e, "keep", {"reason": None})
-
     assert at_base(report, e) is report
     assert with_extension(ending, 0.9) is ending

@@ -54,7 +54,6 @@ def at(rank: float, bucket: float = 0.4, **more: object) -> Checkpoint:
 )
 def test_the_published_rule_stops_a_rank_with_this_probability(rank: float, chance: float) -> None:
     standing = PeerRank(round(100_000 - 1000 * rank), 0, round(1000 * rank))
-
     assert STOPPERS["stochastic"](standing, 0.4, STOCHASTIC) == pytest.approx(chance, abs=1e-12)
 
 
@@ -63,7 +62,6 @@ def test_the_published_rule_stops_a_rank_with_this_probability(rank: float, chan
 )
 def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, told: str) -> None:
     answer = judge(at(16.7), draw, STOCHASTIC)
-
     assert answer.told == told
     assert answer.chance == pytest.approx(0.65 * (33.3 - 16.7) / 33.3)
 
@@ -81,13 +79,11 @@ def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, t
 )
 def test_no_rule_stops_the_worst_run_early_at_its_end_or_if_needed(rule: str, checkpoint: Checkpoint) -> None:
     settings = Stopping.model_validate({"rule": rule, "extend_at": 0.2, "max_prob": 1})
-
     assert judge(checkpoint, 0.0, settings) == TickVerdict("continue", 0.0)
 
 
 def test_none_stops_and_extends_nothing() -> None:
     told = {judge(at(rank, 0.8), 0.0, Stopping()).told for rank in (0.0, 50.0, 100.0)}
-
     assert told == {"continue"}
 
 
@@ -112,13 +108,11 @@ def test_the_best_eleven_percent_are_extended_once_at_their_bucket(
 
 def test_no_run_is_extended_unless_a_place_for_it_is_set() -> None:
     told = {judge(at(100.0, bucket), 0.0, STOCHASTIC).told for bucket in BUCKETS}
-
     assert told == {"continue"}
 
 
 def test_the_published_place_of_an_extension_is_the_end() -> None:
     at_the_end = Stopping(rule="stochastic", extend_at=1.0)
-
     assert judge(at(100.0, 1.0), 0.0, at_the_end).told == "extend"
 
 
@@ -145,7 +139,6 @@ def test_asha_cuts_at_the_buckets_nearest_to_its_rungs(eta: float, expected: set
 def test_a_saturated_metric_stops_nobody(rule: str, bucket: float) -> None:
     settings = Stopping.model_validate({"rule": rule, "max_prob": 1})
     alike = Checkpoint(bucket, standing("minimize", lower=0, equal=26, peers=26), finished=26)
-
     assert alike.standing.rank == 50
     assert judge(alike, 0.0, settings).told == "continue"
 
@@ -214,7 +207,6 @@ def test_draws_are_spread_evenly_over_runs_and_buckets() -> None:
 
 def test_so_many_of_ten_thousand_runs_of_a_rank_are_stopped() -> None:
     told = [judge(at(16.7), drawn(f"mar11-{n}", 0.4), STOCHASTIC).told for n in range(10_000)]
-
     assert told.count("stop") / len(told) == pytest.approx(0.324, abs=0.015)
 
 
@@ -287,7 +279,6 @@ def test_the_more_runs_there_are_the_fewer_of_their_best_are_spared(bucket: floa
 @pytest.mark.parametrize("bucket", BUCKETS)
 def test_where_places_foretell_little_only_some_of_the_worst_third_are_stopped_early(bucket: float) -> None:
     chances = {n: adaptive(placed(n / 100, trend_of(0.1)), bucket, ADAPTIVE) for n in range(1, 100)}
-
     expected = UNSURE if bucket <= UNSURE_UNTIL else 0.0
     assert {chance for n, chance in chances.items() if n < 33} == {expected}
     assert {chance for n, chance in chances.items() if n > 33} == {0.0}
@@ -305,7 +296,6 @@ def test_a_run_that_was_spared_goes_on_to_its_end() -> None:
 
 def test_a_run_was_spared_that_might_have_been_stopped_at_an_earlier_bucket() -> None:
     e = experiment(ranked={"0.1": (5.0, 0.75), "0.2": (50.0, 0.0)})
-
     assert [was_spared(e, bucket) for bucket in (0.1, 0.2, 0.4)] == [False, True, True]
     assert not was_spared(experiment(ranked={"0.1": (50.0, 0.0)}), 0.2)
     assert not was_spared(experiment(), 0.2)
@@ -314,7 +304,6 @@ def test_a_run_was_spared_that_might_have_been_stopped_at_an_earlier_bucket() ->
 def test_runs_that_were_stopped_before_count_as_worse() -> None:
     half = PeerRank(50, 0, 50, trend=trend_of(0.9))
     best_of_those_left = PeerRank(50, 0, 50, stopped=400, trend=trend_of(0.9))
-
     assert adaptive(half, 0.4, ADAPTIVE) == SURE
     assert adaptive(best_of_those_left, 0.4, ADAPTIVE) == 0.0
 
@@ -329,7 +318,6 @@ def test_a_better_place_is_never_likelier_to_be_stopped(
     r: float, runs: int, bucket: float, places: tuple[float, float]
 ) -> None:
     worse, better = (adaptive(placed(place, trend_of(r, runs)), bucket, ADAPTIVE) for place in sorted(places))
-
     assert 0 <= better <= worse < 1
 
 

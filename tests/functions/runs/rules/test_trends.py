@@ -59,7 +59,6 @@ def test_without_the_correction_it_would_be_too_low() -> None:
 
 def test_too_few_runs_and_runs_that_are_all_alike_tell_nothing() -> None:
     few = drawn_pairs(0.9, LEAST_RUNS - 1)
-
     assert correlation(trend_of(few), doubt=1, hope=1) is None
     assert correlation(trend_of([(0.0, v) for _, v in drawn_pairs(0.9, 50)]), doubt=1, hope=1) is None
     assert correlation(trend_of([(u, 0.0) for u, _ in drawn_pairs(0.9, 50)]), doubt=1, hope=1) is None
@@ -67,7 +66,6 @@ def test_too_few_runs_and_runs_that_are_all_alike_tell_nothing() -> None:
 
 def test_the_fewer_runs_tell_the_less_is_sure() -> None:
     few, many = (correlation(trend_of(drawn_pairs(0.6, 20) * times), doubt=1.5, hope=2) for times in (1, 10))
-
     assert few is not None
     assert many is not None
     assert few.low < many.low < many.high < few.high
@@ -79,14 +77,12 @@ SCORES = st.floats(-5, 5)
 @given(pairs=st.lists(st.tuples(SCORES, SCORES), min_size=LEAST_RUNS, max_size=40))
 def test_bounds_of_a_correlation_are_in_order_within_one(pairs: list[tuple[float, float]]) -> None:
     found = correlation(trend_of(pairs), doubt=1.5, hope=2)
-
     assert found is None or -1 < found.low <= found.high < 1
 
 
 @given(better=st.integers(0, 10**6), tied=st.integers(0, 10**6), worse=st.integers(0, 10**6))
 def test_every_place_has_a_finite_score(better: int, tied: int, worse: int) -> None:
     place = place_among(better, tied, worse)
-
     assert 0 < place < 1
     assert math.isfinite(score_of(place))
     assert score_of(place) == pytest.approx(-score_of(place_among(worse, tied, better)), abs=1e-6)

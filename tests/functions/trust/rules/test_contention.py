@@ -59,7 +59,6 @@ def test_it_says_by_what() -> None:
 )
 def test_steps_a_second_are_those_of_the_training(fields: dict[str, Any], steps: float | None) -> None:
     found = pace_of(experiment(2, **{"attempt": 1, "gpu_class": "H100", **fields}))
-
     assert (found.steps if found else None) == steps
 
 

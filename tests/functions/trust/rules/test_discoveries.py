@@ -70,7 +70,6 @@ def test_the_e_value_has_no_unit() -> None:
 @given(st.floats(0, 30), st.floats(0.001, 10), st.integers(1, 20), st.integers(1, 500))
 def test_a_larger_gain_is_never_less_evidence(gain: float, more: float, pairs: int, df: int) -> None:
     noise = Noise(1.0, df)
-
     assert e_value(gain, pairs, noise) <= e_value(gain + more, pairs, noise) * (1 + 1e-9)
 
 
@@ -91,27 +90,23 @@ def test_runs_that_never_differed_and_huge_gains_give_finite_evidence() -> None:
 
 def test_the_weights_fall_and_never_sum_to_more_than_one() -> None:
     weights = [weight(place) for place in range(1, 5000)]
-
     assert weights == sorted(weights, reverse=True)
     assert 0.99 < math.fsum(weights) < 1
 
 
 def test_each_keep_is_compared_with_the_last_that_holds() -> None:
     values = {"base": 20.0, "a": 18.5, "b": 14.0, "c": 13.0, "d": 8.0}
-
     assert discoveries("base", placed("a", "b", "c", "d"), over(values), SURE) == ["b", "d"]
 
 
 def test_small_gains_hold_together_and_each_alone_with_enough_pairs() -> None:
     values = {"base": 10.0, "a": 8.0, "b": 6.0, "c": 4.0}
-
     assert discoveries("base", placed("a", "b", "c"), over(values), SURE) == ["c"]
     assert discoveries("base", placed("a", "b", "c"), over(values, 12), SURE) == ["a", "b", "c"]
 
 
 def test_keeps_that_cannot_be_compared_or_did_not_run_again_never_hold() -> None:
     first_runs = {"base": 99.0, "a": 1.0}
-
     assert discoveries("base", placed("a"), over(first_runs, 0), SURE) == []
     assert discoveries("base", placed("a"), lambda *_: None, SURE) == []
 

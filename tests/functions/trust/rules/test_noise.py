@@ -51,7 +51,6 @@ def test_without_a_repeat_nothing_is_known_of_the_noise(groups: list[list[float]
 
 def test_two_runs_are_one_degree_of_freedom() -> None:
     noise = pooled([[0.9700, 0.9712]])
-
     assert noise is not None
     assert noise.df == 1
     assert noise.sigma == pytest.approx(0.0012 / math.sqrt(2))
@@ -59,7 +58,6 @@ def test_two_runs_are_one_degree_of_freedom() -> None:
 
 def test_groups_of_different_code_share_their_noise_but_not_their_means() -> None:
     noise = pooled([[1.0, 1.2], [5.0], [9.0, 9.1, 9.2]])
-
     assert noise is not None
     assert noise.df == 3
     assert noise.sigma**2 == pytest.approx((1 * 0.02 + 2 * 0.01) / 3)
@@ -68,7 +66,6 @@ def test_groups_of_different_code_share_their_noise_but_not_their_means() -> Non
 @given(st.lists(NEAR, min_size=2, max_size=9))
 def test_the_noise_of_one_group_is_its_standard_deviation(values: list[float]) -> None:
     noise = pooled([values])
-
     assert noise is not None
     assert noise.sigma == pytest.approx(statistics.stdev(values), abs=1e-12)
 
@@ -81,7 +78,6 @@ def test_runs_that_always_agree_have_no_noise(value: float, runs: int) -> None:
 @given(st.lists(st.lists(VALUES, max_size=4), max_size=4))
 def test_the_noise_is_a_number_whatever_was_measured(groups: list[list[float]]) -> None:
     noise = pooled(groups)
-
     assert noise is None or (math.isfinite(noise.sigma) and noise.sigma >= 0 and noise.df >= 1)
 
 
@@ -104,7 +100,6 @@ def test_maximising_mirrors_minimising(
     value: float, other: float, runs: int, others: int, noise: Noise
 ) -> None:
     mirrored = p_better(Mean(-value, runs), Mean(-other, others), noise, "maximize")
-
     assert p_better(Mean(value, runs), Mean(other, others), noise, "minimize") == mirrored
 
 
@@ -114,22 +109,18 @@ def test_what_speaks_for_one_side_speaks_against_the_other(
 ) -> None:
     mine = p_better(Mean(value, runs), Mean(other, others), noise, direction)
     theirs = p_better(Mean(other, others), Mean(value, runs), noise, direction)
-
     assert mine + theirs == pytest.approx(1)
 
 
 @given(NEAR, NEAR, NEAR, NOISES)
 def test_a_wider_margin_is_never_less_sure(incumbent: float, one: float, two: float, noise: Noise) -> None:
     better, worse = sorted([one, two])
-
     sure = p_better(Mean(better), Mean(incumbent), noise, "minimize")
-
     assert sure >= p_better(Mean(worse), Mean(incumbent), noise, "minimize")
 
 
 def test_more_runs_and_more_degrees_of_freedom_are_surer_of_the_same_margin() -> None:
     once = p_better(Mean(0.970), Mean(0.971), Noise(0.001, 3), "minimize")
-
     assert 0.5 < once < p_better(Mean(0.970, 2), Mean(0.971, 2), Noise(0.001, 3), "minimize")
     assert 0.5 < once < p_better(Mean(0.970), Mean(0.971), Noise(0.001, 30), "minimize")
 
@@ -137,7 +128,6 @@ def test_more_runs_and_more_degrees_of_freedom_are_surer_of_the_same_margin() ->
 @given(st.floats(-5, 5))
 def test_many_degrees_of_freedom_make_it_normal(z: float) -> None:
     found = p_better(Mean(z * math.sqrt(2)), Mean(0.0), Noise(1.0, 10**7), "maximize")
-
     assert found == pytest.approx(statistics.NormalDist().cdf(z), abs=1e-6)
 
 
@@ -153,7 +143,6 @@ def test_it_agrees_with_the_table_of_student_s_t() -> None:
 
 def test_nobody_waits_for_scipy_who_does_not_ask_for_a_probability() -> None:
     look = "import functions.trust.rules.noise, sys; sys.exit('scipy' in sys.modules)"
-
     assert subprocess.run([sys.executable, "-P", "-c", look], check=False).returncode == 0
 
 
@@ -209,7 +198,6 @@ def test_a_first_run_that_few_others_contradicted_leaves_once_more_are_known() -
 @given(st.lists(st.floats(0.999, 1.001), min_size=2, max_size=20))
 def test_runs_within_noise_stay(values: list[float]) -> None:
     runs, sums = folded(values)
-
     assert (runs.is_contradicted, runs.runs, sums.df) == (False, len(values), len(values) - 1)
 
 

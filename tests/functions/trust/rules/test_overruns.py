@@ -71,7 +71,6 @@ def test_on_a_cpu_slot_its_cpu_seconds_have_to_be_over_too(
     slot: dict[str, str], cpu_s: float | None, usual_s: float | None, is_over: bool
 ) -> None:
     found = overrun(trained(**slot), time(60.0, cpu_s), baseline(3.0, usual_s), FACTOR)
-
     assert (found is not None) == is_over
 
 
@@ -105,16 +104,13 @@ def test_a_short_first_run_makes_no_run_within_its_budget_guilty(
     budget_s: float, first_s: float, wall_s: float, is_over: bool
 ) -> None:
     run = trained(budget_s=budget_s)
-
     assert (overrun(run, time(wall_s), first_run(first_s), FACTOR) is not None) == is_over
 
 
 @pytest.mark.parametrize(("cpu_s", "is_over"), [(2400.0, False), (4800.0, True)])
 def test_a_short_first_run_makes_no_run_on_a_busy_machine_guilty(cpu_s: float, is_over: bool) -> None:
     on_eight_cores = first_run(6.0, 48.0)
-
     found = overrun(trained(gpu_class="cpu"), time(640.0, cpu_s), on_eight_cores, FACTOR)
-
     assert (found is not None) == is_over
 
 
@@ -134,7 +130,6 @@ def test_a_budget_of_its_own_scales_the_baseline_s_time(
     budget_s: float, baseline_s: float, wall_s: float, is_over: bool
 ) -> None:
     run = trained(budget_s=budget_s)
-
     assert (overrun(run, time(wall_s), baseline(baseline_s), FACTOR) is not None) == is_over
 
 
@@ -153,7 +148,6 @@ def test_the_first_measured_run_is_what_others_are_compared_with_until_the_basel
 def test_an_extended_run_is_compared_with_as_if_it_had_not_been() -> None:
     used = reference_after(trained(extended_s=120.0, used_extension=True), time(425.0), None)
     unused = reference_after(trained(extended_s=120.0), time(305.0), None)
-
     assert (used and used.wall_seconds, unused and unused.wall_seconds) == (305.0, 305.0)
 
 

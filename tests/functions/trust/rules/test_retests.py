@@ -336,7 +336,6 @@ def by_others(contender: Contender) -> Contender:
 )
 def test_keeps_above_fall_before_one_worth_more(on_top: list[Contender], expected: Step | None) -> None:
     one = contradicted(keep("one", -1, -50))
-
     assert due_step([OLD, one, *on_top], [], SIGMA, ONCE) == expected
     assert due_step([one, *on_top], [], SIGMA, ONCE) == expected
 
@@ -413,14 +412,12 @@ def test_a_rival_rises_by_a_win(incumbent: Contender, rivals: list[Contender], e
 
 def test_rivals_wait_until_the_keep_that_beat_them_has_fallen() -> None:
     chain, rivals = [OLD, keep("new", -3, under_way=1)], [rival("a", -2)]
-
     assert due_step(chain, rivals, SIGMA, ONCE) is None
     assert due_step(chain[:1], rivals, SIGMA, ONCE) == RunAgain("a")
 
 
 def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
     never = Effort(baseline_repeats=2, max_retests=0)
-
     assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
     assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")
     assert due_step([the("old", 0)], [rival("a", -1)], SIGMA, never) == Dismiss()

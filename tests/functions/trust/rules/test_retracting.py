@@ -30,7 +30,6 @@ def test_what_lost_to_a_result_came_after_it_or_was_judged_by_its_runs() -> None
 
 def test_where_the_lab_can_repeat_some_of_them_the_others_are_no_rivals() -> None:
     found = lost_to(RETRACTED, [lost(3), lost(4, attempt=1)])
-
     assert [link.experiment_id for link in found] == ["mar11-4"]
 
 
@@ -47,6 +46,5 @@ def test_where_the_lab_can_repeat_some_of_them_the_others_are_no_rivals() -> Non
 def test_what_has_no_result_that_counts_cannot_be_taken_back(fields: dict[str, Any], hint: str) -> None:
     with pytest.raises(Conflict) as refusal:
         check_retractable(experiment(**fields))
-
     assert hint in (refusal.value.hint or "")
     assert refusal.value.fields["experiment_status"] == fields["status"]

@@ -53,9 +53,7 @@ def night(shared: float, codes: int, chance: np.random.Generator) -> tuple[Noise
 def test_what_a_seed_does_to_all_runs_is_no_noise_between_them() -> None:
     chance = np.random.default_rng(1)
     squares = [own_noise(*night(0.5, 20, chance)) for _ in range(300)]
-
     found = np.mean([each.sigma**2 for each in squares if each])
-
     assert found == pytest.approx(0.5 * SIGMA**2, rel=0.1)
 
 
@@ -136,9 +134,7 @@ def of_exactly(pairs: Sequence[tuple[float, bool]]) -> Seeds:
 
 def test_a_retest_that_went_wrong_says_nothing_of_the_seeds() -> None:
     seeds = of([(0.1 * SIGMA, True)] * 3)
-
     after = with_pair(seeds, SeedScores("broken", 1.0, (1.5,)), KNOWN, is_kept=False)
-
     assert after == seeds
 
 
@@ -157,7 +153,6 @@ NEW = Contender(SeedScores("new", 0.998, (0.9985,)), "provisional")
 
 def test_a_confirmed_keep_teaches_its_pair_and_with_the_first_the_baselines() -> None:
     seeds = learned(Confirm("new"), [BASE, NEW], [], Seeds(), KNOWN)
-
     assert (seeds.pairs, seeds.kept) == (2, 2)
     assert shift_of(seeds) == pytest.approx(0.00075)
     assert seeds.bar == pytest.approx((0.998 + 0.9985 - 0.00075) / 2)
@@ -177,14 +172,12 @@ def test_a_demoted_keep_says_how_far_runs_differ_but_not_what_the_seed_does() ->
 def test_what_cannot_run_again_teaches_nothing() -> None:
     before = learned(Confirm("new"), [BASE, NEW], [], Seeds(), KNOWN)
     own = Contender(SeedScores("own", 0.99), "provisional", trainable=False)
-
     assert learned(GiveUp("own"), [NEW, own], [], before, KNOWN) == before
 
 
 @given(SMALL, SMALL, st.floats(-0.01, 0.01))
 def test_both_runs_bear_out_half_way_to_the_second(first: float, second: float, shift: float) -> None:
     bar = borne_out(SeedScores("one", first, (second,)), shift)
-
     assert bar is not None
     assert bar - first == pytest.approx((second - shift - first) / 2, abs=1e-12)
 

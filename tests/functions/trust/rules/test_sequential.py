@@ -22,13 +22,11 @@ def test_the_mean_e_value_over_all_signs_is_one_whatever_the_sizes(sizes: list[f
 
 def test_a_stop_at_any_time_keeps_the_false_rate_of_all_signs_below_alpha() -> None:
     runs = [decided(signs, 0.05, 12)[0] for signs in itertools.product((-1.0, 1.0), repeat=12)]
-
     assert 0 < runs.count("certified") / len(runs) <= 0.05
 
 
 def test_the_e_value_has_no_unit() -> None:
     gains = [0.3, -0.1, 0.2, 0.5]
-
     assert e_values([g * 1e-5 for g in gains]) == pytest.approx(e_values(gains))
 
 

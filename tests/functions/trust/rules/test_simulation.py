@@ -30,9 +30,7 @@ def test_a_search_improves_while_its_best_run_is_one_of_the_newest_50_and_clearl
 
 def test_a_best_from_before_that_is_restored_is_no_improvement() -> None:
     course = told(100, (5, -0.05), (60, -0.06))
-
     course.hear("best.changed", {"experiment_id": "swarm-5", "val_bpb": -0.05})
-
     assert not course.is_improving
 
 
@@ -45,5 +43,4 @@ def test_crashes_are_no_results_and_stopped_runs_are() -> None:
     course = SearchProgress()
     for number, status in enumerate(["crash", "stopped", "keep", "discard"]):
         course.hear("experiment.finished", {"experiment_id": f"swarm-{number}", "status": status})
-
     assert course.results == 3

@@ -46,7 +46,6 @@ def plan(budget: str = "4x", before: list[Transfer] | None = None, **fields: Any
 @pytest.mark.parametrize(("budget", "seconds"), [("4x", 1200), ("1.5x", 450), ("1200", 1200), ("301", 301)])
 def test_a_budget_is_a_multiple_of_the_keep_s_own_or_seconds(budget: str, seconds: float) -> None:
     one = plan(budget)
-
     assert (one.budget_s, one.own_budget_s, one.most_runs) == (seconds, 300, 2 * MOST_PAIRS)
     assert one.gain == pytest.approx(0.1)
 
@@ -101,7 +100,6 @@ def test_asked_again_it_is_the_same_unless_it_was_inconclusive_or_something_else
 )
 def test_first_runs_are_a_pair_if_both_used_the_budget(candidate: dict[str, Any], said: str | None) -> None:
     found = why_not(plan(), run(2, 0.9, **candidate), run(1, 1.0, wall_seconds=1205.0))
-
     assert (found is None) == (said is None)
     assert said is None or any(part in (found or "") for part in said.split("|"))
 
@@ -126,14 +124,12 @@ def certificate(direction: Direction, *values: tuple[float, float], state: str =
 )
 def test_the_label_is_the_verdict_of_the_pairs(state: str, label: str) -> None:
     found = judged(plan(), certificate("minimize", (0.9, 1.0), (0.9, 0.94), state=state))
-
     assert (found.state, found.pairs) == (label, 2)
     assert found.longer_gain == pytest.approx(0.07)
 
 
 def test_a_metric_where_more_is_better_gains_upwards() -> None:
     one = planned(run(2, 0.9), run(1, 0.8), tag("maximize"), "4x", [], "into")
-
     assert one.gain == pytest.approx(0.1)
     assert judged(one, certificate("maximize", (0.9, 0.8))).longer_gain == pytest.approx(0.1)
 
