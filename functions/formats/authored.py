@@ -53,14 +53,9 @@ def _short_text(value: Value) -> Value:
 
 def _within(terms: Any) -> Any:
     """The terms, if they are JSON of a bearable length."""
-    plain = terms.model_dump() if isinstance(terms, BaseModel) else {k: _plain(v) for k, v in terms.items()}
-    if len(json.dumps(plain, allow_nan=False)) > LONGEST_TERMS:
+    if len(json.dumps(terms, allow_nan=False, default=BaseModel.model_dump)) > LONGEST_TERMS:
         raise ValueError(f"it is longer than {LONGEST_TERMS} characters")
     return terms
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 _Word = BeforeValidator(_on_one_line), AfterValidator(_printable)

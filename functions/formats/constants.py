@@ -411,7 +411,6 @@ def _integers(value: ast.expr) -> Iterator[ast.Constant]:
 
 
 def _is_key(called: ast.expr) -> bool:
-    """Whether this is `jax.random.key`."""
     match called:
         case ast.Attribute(value=module, attr="key"):
             return _name(module) in ("random", "jr", "jrandom")

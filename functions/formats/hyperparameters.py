@@ -129,14 +129,12 @@ def _compared(tree: ast.Module, name: str) -> Iterator[str]:
 
 
 def _keys_of(tree: ast.Module, table: str) -> Iterator[str]:
-    """The keys of a dictionary at the top level."""
     for target, value in map(_assigned, tree.body):
         if target == table and isinstance(value, ast.Dict):
             yield from (text for key in value.keys if key is not None for text in _texts(key))
 
 
 def _texts(node: ast.AST) -> list[str]:
-    """The texts below a node, in their order."""
     constants = [n for n in ast.walk(node) if isinstance(n, ast.Constant)]
     return [n.value for n in constants if isinstance(n.value, str)]
 

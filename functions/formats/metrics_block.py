@@ -166,7 +166,6 @@ def _newest(log: str, lines: int) -> list[str]:
 
 
 def _fitting(lines: list[str], max_bytes: int) -> list[str]:
-    """The longest end of these lines that fits."""
     fitting: list[str] = []
     for line in reversed(lines):
         max_bytes -= len(line.encode()) + 1
@@ -208,7 +207,6 @@ def direction_of(metric: str) -> Direction:
 
 
 def named_words(metric: str) -> frozenset[str]:
-    """The words of a metric's name, in lower case."""
     return frozenset(re.split(r"[_\-./@ ]+", metric.lower()))
 
 

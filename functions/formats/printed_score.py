@@ -243,7 +243,7 @@ class _Lines:
                     and re.search("[0-9]", text)
                     and self._names[name].stands_in(text)
                 ):
-                    seen.near.append(_quoted(text))
+                    seen.near.append(text if len(text) <= 120 else f"{text[:117]}...")
                 for qualifier, value in readings:
                     if qualifier is not None and not own:
                         seen.qualified.setdefault(qualifier, value)
@@ -312,7 +312,3 @@ _MARKER = re.compile(rb"[ \t]*---[ \t]*")
 _GOES_ON = re.compile(
     rb"\b(?:epoch|iter(?:ation)?|round|step)\b\W{0,9}[0-9]|^Traceback \(most recent", re.IGNORECASE
 )
-
-
-def _quoted(text: str) -> str:
-    return text if len(text) <= 120 else f"{text[:117]}..."

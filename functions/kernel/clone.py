@@ -339,7 +339,6 @@ async def _line_to_base(
 
 
 async def _are_missing(clone: Path, commits: Sequence[str], folder: Path) -> list[bool]:
-    """Whether the clone lacks each of these commits."""
     return [found is None for found in await _hashes(clone, commits, folder)]
 
 
@@ -370,7 +369,6 @@ async def _git_bytes(
     stdin: bytes = b"",
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
-    """The same as bytes."""
     env = environment(GIT_INDEX_FILE=str(folder / "index"), **environ)
     said = folder / "said"
     await asyncio.to_thread(said.write_bytes, stdin)

@@ -176,7 +176,6 @@ def _words_for(repo: Path, here: Path, command: Sequence[str] | str | None) -> s
 
 
 def _without_head(repo: Path) -> Invalid:
-    """Why git finds no commit."""
     done = git_says(repo, "rev-parse", "--git-dir")
     said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     if "dubious ownership" in done.stderr:

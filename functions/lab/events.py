@@ -62,7 +62,6 @@ async def list_events(request: ListEvents, stream: Stream) -> ListedEvents:
 
 
 async def _events(request: ListEvents, stream: Stream) -> AsyncIterator[Event]:
-    """Every event from the cursor on, page by page."""
     cursor, since = request.cursor, request.since or "0"
     if request.order == "oldest":
         cursor = cursor if cursor and follows(cursor, since) else since

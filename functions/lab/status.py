@@ -89,7 +89,6 @@ async def status(request: Request, overviews: Overviews, settings: Settings) -> 
 
 
 def agent_status(seen: LiveProcess) -> AgentStatus:
-    """An agent as it was announced."""
     named = {name: value for name, value in seen.facts.items() if name in AgentStatus.model_fields}
     if (limit := named.pop("limit", None)) is not None:
         named |= {"limit": limit["said"], "until": stamp(limit["until"])}
@@ -97,7 +96,6 @@ def agent_status(seen: LiveProcess) -> AgentStatus:
 
 
 def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str]:
-    """Advice for an operator."""
     workers = [gpu for gpu in lab.gpus if not gpu.of_agent]
     gpus = pool_counts(workers, lab.now, stale_s)
     if lab.queued and not gpus["idle"] + gpus["training"]:

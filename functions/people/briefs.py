@@ -33,7 +33,7 @@ from functions.trust.rules.guarding import in_words
 from functions.trust.rules.noise import near_scores
 from state.experiments import Experiments
 from state.ids import AgentName, Tag
-from state.records import NO_CHANGE, AgentRun, Best, Score, Selection, Sketch, Trust, view_of
+from state.records import NO_CHANGE, AgentRun, Score, Selection, Sketch, view_of
 from state.reports import AgentFacts, BriefFacts, Reports
 from state.settings import Settings
 
@@ -98,7 +98,9 @@ async def brief(request: ReadBrief, reports: Reports, settings: Settings) -> Bri
         branch=short(tag.branch, 100),
         score=tag.score,
         base_commit_sha=best.commit_sha if best else tag.base_commit,
-        best=_best(best, facts.best_trust) if best else None,
+        best=best
+        and best.model_dump(include={"experiment_id", "val_bpb"})
+        | {"commit": best.commit_sha, "trust": facts.best_trust},
         total_experiments=tag.total,
         kept_experiments=tag.kept,
         open_experiments=[sketch_view(e) for e in mine[:OPEN_SHOWN]],
@@ -120,15 +122,6 @@ async def brief(request: ReadBrief, reports: Reports, settings: Settings) -> Bri
         guards=in_words(facts.policy.guards, tag.direction),
         next=_next(facts, mine[0] if mine else None, unused[0] if unused else None, settings.stale_s),
     )
-
-
-def _best(best: Best, trust: Trust | None) -> dict[str, Any]:
-    return {
-        "experiment_id": best.experiment_id,
-        "val_bpb": best.val_bpb,
-        "commit": best.commit_sha,
-        "trust": trust,
-    }
 
 
 def _next(facts: BriefFacts, mine: Sketch | None, unused: Selection | None, stale_s: float) -> str:

@@ -43,8 +43,6 @@ _DIFF = (
 
 @dataclass(frozen=True)
 class Between:
-    """The difference between two patches."""
-
     diff: str | None = None
     """The change from a's code to b's, file by file; empty if they are equal."""
     cut: str | None = None
@@ -213,7 +211,10 @@ def _of_swarm(a: Experiment, b: Experiment) -> str | None:
 
 def _constants(a: Experiment, b: Experiment, *, is_same_code: bool) -> str | None:
     """The constants that two runs set, in words. None if there is nothing to say."""
-    sets = [", ".join(_lines(e.config_delta or {})) for e in (a, b)]
+    sets = [
+        ", ".join(f"{name} = {value!r}" for name, value in sorted((e.config_delta or {}).items()))
+        for e in (a, b)
+    ]
     if not any(sets) or (is_same_code and sets[0] == sets[1]):
         return None
     words = [f"{e.experiment_id} sets {own or 'no constants'}" for e, own in zip((a, b), sets, strict=True)]
@@ -248,7 +249,3 @@ def between_configs(a: Mapping[str, object], b: Mapping[str, object], name_a: st
 
 def _line(config: Mapping[str, object], name: str) -> list[str]:
     return [f"{name} = {config[name]!r}"] if name in config else []
-
-
-def _lines(config: Mapping[str, object]) -> list[str]:
-    return [line for name in sorted(config) for line in _line(config, name)]

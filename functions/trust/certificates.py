@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Certifying:
-    """What certificates are made with."""
-
     certificates: Certificates
     experiments: Experiments
     numbers: HiddenNumbers

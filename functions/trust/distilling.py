@@ -47,8 +47,6 @@ BASE = WholeCode(NO_CHANGE, {})
 
 @dataclass(frozen=True)
 class Distilling:
-    """What distillations are made with."""
-
     distillations: Distillations
     experiments: Experiments
     reports: Reports

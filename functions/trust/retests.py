@@ -65,8 +65,6 @@ ANCESTORS_READ = 500
 
 @dataclass(frozen=True)
 class Judging:
-    """The stores that retests are judged with."""
-
     experiments: Experiments
     tags: Tags
     traces: Traces
@@ -92,7 +90,6 @@ async def _base_without(e: Experiment, trace: Trace, tag: Tag, experiments: Expe
 
 
 async def stop_retests(e: Experiment, experiments: Experiments) -> None:
-    """Stop the open retests of a retracted experiment."""
     e = await experiments.get(e.experiment_id)
     why = f"{e.experiment_id} was retracted: {e.retracted_because}"
     [its] = await experiments.retests([e])
@@ -434,12 +431,8 @@ async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
     own, standing, epoch = await asyncio.gather(
         traces.many(names), traces.standing_on(e.tag, e.experiment_id), traces.epoch(e.tag)
     )
-    nodes = {t.trace_id: await _nodes(e.tag, t.trace_id, judging.experiments) for t in own}
+    pages = [await judging.experiments.page(Window(e.tag, NODES_READ, trace_id=t.trace_id)) for t in own]
+    nodes = {t.trace_id: page.experiments for t, page in zip(own, pages, strict=True)}
     found = {t.trace_id: t for t in (*standing, *own)}
     bases = await bases_without(e, found.values(), retraction.facts.tag, judging.experiments)
     return with_growths(retraction, found.values(), nodes, bases, epoch)
-
-
-async def _nodes(tag: str, trace_id: str, experiments: Experiments) -> list[Experiment]:
-    """The newest NODES_READ nodes of a trace, oldest first."""
-    return (await experiments.page(Window(tag, NODES_READ, trace_id=trace_id))).experiments

@@ -115,8 +115,6 @@ async def submit_beside(into: str, code: WholeCode, what: str, of: Mapping[str, 
 
 @dataclass(frozen=True)
 class Transferring:
-    """What transfers are made with."""
-
     transfers: Transfers
     certificates: Certificates
     experiments: Experiments

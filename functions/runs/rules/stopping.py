@@ -162,7 +162,6 @@ def asha(standing: PeerRank, bucket: float, settings: Stopping) -> float:
 
 
 def none(standing: PeerRank, bucket: float, settings: Stopping) -> float:
-    """Stop nothing."""
     return 0.0
 
 

@@ -66,7 +66,6 @@ class PoolSnapshot:
 
 
 def tag_violations(s: TagSnapshot) -> Iterator[str]:
-    """Every violation in one tag, as text."""
     records = {e.experiment_id: e for e in s.experiments}
     yield from _derived(s)
     yield from _noise(s)
@@ -254,7 +253,6 @@ def door_violations(operators: Sequence[str], closed_at: str | None) -> Iterator
 
 
 def pool_violations(s: PoolSnapshot) -> Iterator[str]:
-    """Every violation in the pool and the queue, as text."""
     for gpu in s.gpus:
         if (gpu.status == "idle") != (gpu.gpu_id in s.idle):
             yield f"{gpu.gpu_id} is {gpu.status}, but the index of idle GPUs disagrees"

@@ -21,7 +21,6 @@ GROWING = ("live", "pending")
 
 
 def forest_violations(mode: str, forest: ForestRecords, experiments: Sequence[Experiment]) -> Iterator[str]:
-    """Every violation in the traces and selections of one tag, as text."""
     nodes = {e.experiment_id: e for e in experiments}
     counts = rebuild(experiments, "minimize").counts
     yield from _index(mode, forest)
@@ -124,7 +123,6 @@ class SwarmSnapshot:
 
 
 def swarm_violations(s: SwarmSnapshot) -> Iterator[str]:
-    """Every violation in one tag's swarm, as text."""
     runs = {e.experiment_id: e for e in s.runs if e.worker_id is not None}
     yield from _handed_out(s, runs)
     yield from _workers(s, runs)
@@ -187,7 +185,6 @@ class Acknowledged:
 
     @property
     def counts(self) -> bool:
-        """Whether the server counts it as an experiment."""
         return self.is_stopped or self.value is not None
 
 
@@ -258,7 +255,6 @@ class SearchProgress:
         return len(self._ended)
 
     def hear(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take an event in, in its turn."""
         if kind == "best.changed":
             self._bests.append((data["experiment_id"], data["val_bpb"]))
         if kind == "experiment.finished" and data["status"] in RESULTS:

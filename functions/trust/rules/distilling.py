@@ -79,7 +79,8 @@ def following(
     if not _values(reference[:1], reference[0]):
         first = reference[0]
         why = first.guard or first.error_kind or first.status
-        return _ended(one, f"{first.experiment_id}, the code of the whole chain, has no value here: {why}")
+        said = f"{first.experiment_id}, the code of the whole chain, has no value here: {why}"
+        return one.model_copy(update={"state": "stopped", "reason": said})
     if len(reference) < REFERENCE_RUNS and one.runs < one.most_runs:
         return RunAgain(whole, min(REFERENCE_RUNS, len(reference) + one.most_runs - one.runs))
     known = [*_values(reference, reference[0]), *one.pooled]
@@ -195,7 +196,3 @@ def _with(one: Distillation, change: ChainChange, **update: Any) -> Distillation
         for each in one.changes
     )
     return one.model_copy(update={"changes": changes})
-
-
-def _ended(one: Distillation, reason: str) -> Distillation:
-    return one.model_copy(update={"state": "stopped", "reason": reason})

@@ -227,7 +227,6 @@ def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
 
 
 def _left_noise(facts: RetractionFacts, after: ClassNoise) -> LeftNoise:
-    """The noise without the leaving runs."""
     entries, by = dict[str, tuple[str, str]](), Spread()
     for name, text in _of_code(facts).items():
         left = after.runs.get(name)
@@ -244,7 +243,6 @@ def _of_code(facts: RetractionFacts) -> dict[str, str]:
 
 
 def _others(facts: RetractionFacts) -> Spread:
-    """The noise of all other code."""
     others = facts.noise
     for text in _of_code(facts).values():
         others = without(others, parsed(text))

@@ -95,7 +95,6 @@ def certificate_of(one: Transfer, candidate: Experiment, reference: Experiment, 
 
 
 def judged(one: Transfer, by: Certificate) -> Transfer:
-    """The transfer as its certificate says."""
     label = {"certified": "transfers", "refused": "bound to its budget"}.get(by.state, by.state)
     found = gains(by)
     update = {"pairs": len(found), "longer_gain": math.fsum(found) / len(found), "e_value": by.e_value}
