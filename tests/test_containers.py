@@ -156,8 +156,3 @@ def test_the_tokens_are_issued_as_the_documents_say() -> None:
         given = token.commands[verb].make_context(verb, options).params
         issued.append((given["role"], given["direct"]))
     assert issued == [("operator", True), ("worker", True)]
-
-
-@pytest.mark.parametrize("text", [DOCKERFILE, (ROOT / "compose.yaml").read_text()])
-def test_both_say_that_they_are_untested(text: str) -> None:
-    assert text.startswith("# Untested: ")

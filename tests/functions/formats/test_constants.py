@@ -123,32 +123,17 @@ def test_a_name_that_a_block_binds_cannot_be_set(block: str) -> None:
 
 
 def test_seeds_are_set_whatever_their_names() -> None:
-    script = {
-        "SEED": 1,
-        "seed": 1,
-        "RANDOM_STATE": 1,
-        "manualSeed": 1,
-        "rng_key": 1,
-        "torch_seed_2": 1,
-        "SEEDS": [1, 2],
+    seeds = ("SEED", "seed", "RANDOM_STATE", "manualSeed", "rng_key", "torch_seed_2")
+    others = {
         "N_SEEDS": 3,
         "SEED_LENGTH": 8,
         "seed_text": "a",
         "random_seed": None,
         "USE_SEED": True,
         "LR": 1,
-        "STATE": 1,
     }
-
-    assert reseeded(script, 7) == {
-        "SEED": 7,
-        "seed": 7,
-        "RANDOM_STATE": 7,
-        "manualSeed": 7,
-        "rng_key": 7,
-        "torch_seed_2": 7,
-        "SEEDS": [7, 8],
-    }
+    found = reseeded({**dict.fromkeys(seeds, 1), "SEEDS": [1, 2], **others, "STATE": 1}, 7)
+    assert found == {**dict.fromkeys(seeds, 7), "SEEDS": [7, 8]}
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,8 @@ async def lab(client: httpx.AsyncClient, process: Process) -> Lab:
 async def test_the_worst_of_six_runs_is_stopped_with_what_it_had_reported(lab: Lab) -> None:
     await open_tag(lab.client, policy=CERTAIN)
     for n in range(5):
-        assert (await lab.run((2 + n / 10, 0.2), (1 + n / 10, 0.4), (0.9 + n / 10, 1.0)))[
-            "status"
-        ] != "stopped"
+        run = await lab.run((2 + n / 10, 0.2), (1 + n / 10, 0.4), (0.9 + n / 10, 1.0))
+        assert run["status"] != "stopped"
 
     worst = await lab.run((3.0, 0.2), (2.9, 0.4), (2.8, 1.0))
 
@@ -126,17 +125,8 @@ async def test_the_worst_of_six_runs_is_stopped_with_what_it_had_reported(lab: L
     assert (worst["status"], worst["last_progress"], worst["val_bpb"]) == ("stopped", 0.2, 3.0)
     assert worst["error"] == REASON
     [event] = await events_of(lab.process, "run.stopping")
-    assert {
-        name: event[name] for name in ("subject", "bucket", "metric", "rank", "peers", "told", "chance")
-    } == {
-        "subject": "mar11-6",
-        "bucket": 0.2,
-        "metric": 3.0,
-        "rank": 0.0,
-        "peers": 5,
-        "told": "stop",
-        "chance": 1.0,
-    }
+    shown = ("subject", "bucket", "metric", "rank", "peers", "told", "chance")
+    assert [event[name] for name in shown] == ["mar11-6", 0.2, 3.0, 0.0, 5, "stop", 1.0]
     assert (await told(lab.client, "/api/report/summary", tag="mar11"))["stats"]["stopped"] == 1
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
 
@@ -166,20 +156,11 @@ async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> No
     assert await events_of(lab.process, "run.ticked") == []
 
 
-UNKNOWN = {
-    "rule": "best",
-    "eta": 1,
-    "max_prob": 1.1,
-    "extend_at": 0.5,
-    "min_peers": 0,
-    "tick_source": "stderr",
-}
-
-
 async def test_a_value_that_no_rule_knows_is_refused(client: httpx.AsyncClient) -> None:
     await open_tag(client)
+    unknown = {"rule": "best", "eta": 1, "max_prob": 1.1, "extend_at": 0.5, "min_peers": 0}
 
-    for name, value in UNKNOWN.items():
+    for name, value in (unknown | {"tick_source": "stderr"}).items():
         change = {f"stopping.{name}": value}
         problem = await refused(client, 422, "/api/search/set-policy", tag="mar11", policy=change)
 
@@ -284,13 +265,8 @@ async def test_a_rank_among_ten_thousand_runs_takes_the_commands_of_ten(lab: Lab
         taken.append(await commands(process, partial(ranked, e, (0.75, bucket), bucket, experiments)))
 
     assert taken[0] == taken[1]
-    assert taken[0] == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0) | {
-        "zcount": 2,
-        "zcard": 1,
-        "zscore": 1,
-        "zadd": 2,
-        "xadd": 1,
-    }
+    some = {"zcount": 2, "zcard": 1, "zscore": 1, "zadd": 2, "xadd": 1}
+    assert taken[0] == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0) | some
     peers, _ = await experiments.peers(experiments._lab, e, "H100", 0.4, 0.75)
     assert (peers.lower, peers.equal, peers.runs) == (7_500, 1, 10_000)
 

@@ -117,11 +117,6 @@ async def test_slow_code_that_uses_the_gpu_as_the_baseline_does_runs_once(
     assert answer["status"] == ("discard" if more else "queued")
 
 
-async def test_a_run_without_steps_is_judged_as_before(mine: TagUnderTest) -> None:
-    answer = await ended(mine, await mine.begun("mar11-2"), 1.2, None)
-    assert (answer["status"], answer["contended"]) == ("discard", False)
-
-
 async def test_a_run_that_was_told_to_stop_does_not_run_again(mine: TagUnderTest) -> None:
     e = await mine.begun("mar11-2")
     await mine.told("/api/experiment/stop", experiment_id="mar11-2")
@@ -199,13 +194,8 @@ async def test_a_first_run_that_was_disturbed_does_not_count(mine: TagUnderTest)
     assert await mine.faults() == []
 
 
-async def test_a_run_of_a_certificate_is_judged_whatever_its_pace(
-    mine: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unchecked(*_: object) -> None:
-        """Commits of these tests are in no repository."""
-
-    monkeypatch.setattr("functions.trust.certificates.check_trainable", unchecked)
+@pytest.mark.usefixtures("trainable")
+async def test_a_run_of_a_certificate_is_judged_whatever_its_pace(mine: TagUnderTest) -> None:
     await ended(mine, await mine.begun("mar11-2"), 0.9, 1000)
     certificate = (await mine.told("/api/trust/certify", experiment_id="mar11-2"))["certificate"]
 

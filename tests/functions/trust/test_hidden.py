@@ -109,13 +109,8 @@ async def test_under_confirmed_each_keep_runs_again_and_is_shown_not_to_be_worse
     assert await tag.best_id() == "mar11-3"
 
 
-async def test_a_best_without_a_number_keeps_nothing_above_it_until_it_ran_again(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unchecked(*_: object) -> None:
-        """Commits of these tests are in no repository."""
-
-    monkeypatch.setattr("functions.trust.retests.check_trainable", unchecked)
+@pytest.mark.usefixtures("trainable")
+async def test_a_best_without_a_number_keeps_nothing_above_it_until_it_ran_again(tag: TagUnderTest) -> None:
     await opened(tag, keep_rule="strict")
     await tried(tag, 1.0, 0.5)
     await tag.lab.command("DEL", *[key async for key in tag.lab.scan() if ":hidden:" in key])
@@ -142,22 +137,11 @@ async def test_a_claim_is_judged_by_the_hidden_number_of_the_lab_s_run(tag: TagU
 
 async def test_an_agent_sends_no_hidden_number(tag: TagUnderTest) -> None:
     await opened(tag)
-    own = await tag.told(
-        "/api/experiment/register",
-        tag="mar11",
-        hypothesis="h",
-        category="other",
-        commit_sha="abc1235",
-        diff_summary="d",
-    )
+    name = (await tag.told("/api/experiment/register", **idea()))["experiment_id"]
 
-    name = own["experiment_id"]
-    await tag.refused(422, "/api/experiment/complete", experiment_id=name, val_bpb=1.0, hidden=0.5)
-    refusal = await tag.refused(
-        422, "/api/experiment/complete", experiment_id=name, val_bpb=1.0, hidden=float("nan")
-    )
-
-    assert "hidden" in refusal["detail"]
+    for hidden in (0.5, float("nan")):
+        body = {"experiment_id": name, "val_bpb": 1.0, "hidden": hidden}
+        assert "hidden" in (await tag.refused(422, "/api/experiment/complete", **body))["detail"]
 
 
 @pytest.mark.parametrize("hidden", [None, 0.5])
@@ -169,13 +153,6 @@ async def test_a_number_counts_from_a_confined_slot_alone(tag: TagUnderTest, hid
     refusal = await tag.refused(403, "/api/experiment/complete", **result(e, 1.0, hidden))
 
     assert "landlock or bwrap" in refusal["hint"]
-
-
-async def test_a_first_run_without_a_number_is_no_result(tag: TagUnderTest) -> None:
-    await opened(tag)
-    e = await tag.begun(await tag.submit())
-    refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, None))
-    assert "has not measured the hidden split" in refusal["detail"]
 
 
 async def test_a_retraction_takes_its_numbers_back(tag: TagUnderTest) -> None:
@@ -259,13 +236,8 @@ async def test_such_a_tag_waits_for_a_confined_slot_of_the_lab_s_own(tag: TagUnd
     assert (await tag.told("/api/pool/dispatch"))["leased"] == [name]
 
 
-async def test_the_test_split_is_read_once_for_each_experiment_in_a_certificate(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unchecked(*_: object) -> None:
-        """Commits of these tests are in no repository."""
-
-    monkeypatch.setattr("functions.trust.certificates.check_trainable", unchecked)
+@pytest.mark.usefixtures("trainable")
+async def test_the_test_split_is_read_once_for_each_experiment_in_a_certificate(tag: TagUnderTest) -> None:
     await opened(tag, keep_rule="strict", test=True)
     await tried(tag, 1.0, 0.5)
     await tried(tag, 0.9, 0.46)
@@ -288,11 +260,17 @@ async def test_the_test_split_is_read_once_for_each_experiment_in_a_certificate(
     assert found["test_gain"] == pytest.approx(0.05)
 
 
-async def test_a_test_number_that_was_not_asked_for_is_no_result(tag: TagUnderTest) -> None:
+@pytest.mark.parametrize(
+    ("hidden", "test", "said"),
+    [(None, {}, "has not measured the hidden split"), (0.5, {"test": 0.5}, "test split")],
+)
+async def test_a_first_run_has_a_hidden_number_and_no_test_number(
+    tag: TagUnderTest, hidden: float | None, test: dict[str, float], said: str
+) -> None:
     await opened(tag, test=True)
     e = await tag.begun(await tag.submit())
-    refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, 0.5), test=0.5)
-    assert "test split" in refusal["detail"]
+    refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, hidden), **test)
+    assert said in refusal["detail"]
 
 
 async def test_operators_are_shown_means_of_the_gains_alone(tag: TagUnderTest) -> None:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.runs.rules.stopping import (
-    NEVER_STOPPED,
     REASON,
     STOPPERS,
     SURE,
@@ -33,6 +32,7 @@ from tests.functions.sample import experiment
 
 STOCHASTIC = Stopping(rule="stochastic")
 EXTENDING = Stopping(rule="stochastic", extend_at=0.8)
+CERTAIN = Stopping(rule="stochastic", max_prob=1.0)
 
 
 def ranked(rank: float) -> PeerRank:
@@ -66,6 +66,22 @@ def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, t
     assert answer.chance == pytest.approx(0.65 * (33.3 - 16.7) / 33.3)
 
 
+@pytest.mark.parametrize(
+    ("settings", "checkpoint"),
+    [
+        *((Stopping(), at(rank, 0.8)) for rank in (0.0, 50.0, 100.0)),
+        *((STOCHASTIC, at(100.0, bucket)) for bucket in BUCKETS),
+        *((CERTAIN, at(0.0, strategy=strategy)) for strategy in ("falsify", "validate", "decision_sprint")),
+    ],
+)
+def test_the_rule_none_places_without_extensions_and_strategies_that_need_whole_runs_change_nothing(
+    settings: Stopping, checkpoint: Checkpoint
+) -> None:
+    assert judge(checkpoint, 0.0, settings).told == "continue"
+    assert judge(at(0.0), 0.0, CERTAIN).told == "stop"
+    assert judge(at(100.0, 1.0), 0.0, Stopping(rule="stochastic", extend_at=1.0)).told == "extend"
+
+
 @pytest.mark.parametrize("rule", ["stochastic", "median", "asha"])
 @pytest.mark.parametrize(
     "checkpoint",
@@ -82,15 +98,6 @@ def test_no_rule_stops_the_worst_run_early_at_its_end_or_if_needed(rule: str, ch
     assert judge(checkpoint, 0.0, settings) == TickVerdict("continue", 0.0)
 
 
-def test_none_stops_and_extends_nothing() -> None:
-    told = {judge(at(rank, 0.8), 0.0, Stopping()).told for rank in (0.0, 50.0, 100.0)}
-    assert told == {"continue"}
-
-
-def test_the_strategies_whose_numbers_are_needed_whole_are_named() -> None:
-    assert {"falsify", "validate", "decision_sprint"} == NEVER_STOPPED
-
-
 @pytest.mark.parametrize(
     ("rank", "bucket", "more", "told"),
     [
@@ -104,16 +111,6 @@ def test_the_best_eleven_percent_are_extended_once_at_their_bucket(
     rank: float, bucket: float, more: dict[str, object], told: str
 ) -> None:
     assert judge(at(rank, bucket, **more), 0.0, EXTENDING).told == told
-
-
-def test_no_run_is_extended_unless_a_place_for_it_is_set() -> None:
-    told = {judge(at(100.0, bucket), 0.0, STOCHASTIC).told for bucket in BUCKETS}
-    assert told == {"continue"}
-
-
-def test_the_published_place_of_an_extension_is_the_end() -> None:
-    at_the_end = Stopping(rule="stochastic", extend_at=1.0)
-    assert judge(at(100.0, 1.0), 0.0, at_the_end).told == "extend"
 
 
 @pytest.mark.parametrize(
@@ -203,11 +200,6 @@ def test_draws_are_spread_evenly_over_runs_and_buckets() -> None:
     assert [sum(i / 10 <= d < (i + 1) / 10 for d in draws) for i in range(10)] == pytest.approx(
         [len(draws) / 10] * 10, rel=0.1
     )
-
-
-def test_so_many_of_ten_thousand_runs_of_a_rank_are_stopped() -> None:
-    told = [judge(at(16.7), drawn(f"mar11-{n}", 0.4), STOCHASTIC).told for n in range(10_000)]
-    assert told.count("stop") / len(told) == pytest.approx(0.324, abs=0.015)
 
 
 @pytest.mark.parametrize(
@@ -326,12 +318,5 @@ def test_no_run_is_stopped_at_its_end_however_much_is_known() -> None:
 
 
 def test_only_this_rule_looks_at_runs_before_their_first_fifth() -> None:
-    assert [
-        rule for rule in ("none", "stochastic", "median", "asha", "adaptive") if looks_at(rule, EARLY)
-    ] == ["adaptive"]
-    assert [rule for rule in ("none", "stochastic", "median", "asha", "adaptive") if looks_at(rule, 0.2)] == [
-        "stochastic",
-        "median",
-        "asha",
-        "adaptive",
-    ]
+    assert [rule for rule in STOPPERS if looks_at(rule, EARLY)] == ["adaptive"]
+    assert {rule for rule in STOPPERS if not looks_at(rule, 0.2)} == {"none"}

@@ -34,44 +34,38 @@ def first_run(wall_seconds: float, cpu_seconds: float | None = None) -> Referenc
     )
 
 
+CPU_SLOTS = ({"gpu_class": "cpu"}, {"gpu_class": "H100", "gpu_type": "cpu"})
+
+
 @pytest.mark.parametrize(
-    ("wall_s", "usual_s", "is_over"),
+    ("run", "spent", "usual", "is_over"),
     [
-        (24.0, 3.0, True),
-        (12.9, 3.0, False),  # four times as much, but not 10 s more
-        (13.0, 3.0, False),
-        (13.1, 3.0, True),
-        (660.0, 300.0, True),
-        (375.0, 300.0, False),  # 1.25 times
-        (375.1, 300.0, True),
-        (310.1, 300.0, False),  # 10 s more, but not 1.25 times
-        (1.0, 300.0, False),
+        # four times as much, but not 10 s more; then 10 s more, but not 1.25 times
+        *(({}, time(wall), baseline(3.0), wall > 13) for wall in (12.9, 13.0, 13.1, 24.0)),
+        *(({}, time(wall), baseline(300.0), wall > 375) for wall in (1.0, 310.1, 375.0, 375.1, 660.0)),
+        # seconds that stopping granted do not count
+        *(({"extended_s": 120.0}, time(wall), baseline(300.0), wall > 495) for wall in (430.0, 500.0)),
+        # on a CPU slot its CPU seconds have to be over, too
+        *((slot, time(60.0, 24.0), baseline(3.0, 3.0), True) for slot in CPU_SLOTS),
+        *((slot, time(60.0, 4.0), baseline(3.0, 3.0), False) for slot in CPU_SLOTS),
+        *((slot, time(60.0), baseline(3.0, 3.0), False) for slot in CPU_SLOTS),
+        *((slot, time(60.0, 24.0), baseline(3.0), False) for slot in CPU_SLOTS),
+        # a budget of its own scales the baseline's training, and not its start of 40 s
+        *(({"budget_s": 300.001}, time(wall), baseline(300.0), wall > 600) for wall in (301.0, 640.0)),
+        *(({"budget_s": 600.0}, time(wall), baseline(300.0), wall > 750) for wall in (640.0, 751.0)),
+        *(({"budget_s": 60.0}, time(wall), baseline(340.0), wall > 125) for wall in (100.0, 130.0)),
+        ({"budget_s": 60.0}, time(100.0), baseline(300.0), True),
     ],
 )
-def test_a_run_is_over_its_budget_by_factor_and_10_s(wall_s: float, usual_s: float, is_over: bool) -> None:
-    assert (overrun(trained(), time(wall_s), baseline(usual_s), FACTOR) is not None) == is_over
+def test_a_run_is_over_its_budget_by_the_factor_and_by_ten_seconds(
+    run: dict[str, Any], spent: TimeSpent, usual: ReferenceTime, is_over: bool
+) -> None:
+    assert (overrun(trained(**run), spent, usual, FACTOR) is not None) == is_over
 
 
 def test_the_policy_sets_the_factor_and_a_rule_s_caller_the_seconds() -> None:
     assert overrun(trained(), time(500.0), baseline(300.0), 2.0) is None
     assert overrun(trained(), time(1.0), baseline(0.5), FACTOR, more_s=0.1) is not None
-
-
-def test_seconds_that_stopping_granted_do_not_count() -> None:
-    assert overrun(trained(extended_s=120.0), time(430.0), baseline(300.0), FACTOR) is None
-    assert overrun(trained(extended_s=120.0), time(500.0), baseline(300.0), FACTOR) is not None
-
-
-@pytest.mark.parametrize(
-    ("cpu_s", "usual_s", "is_over"),
-    [(24.0, 3.0, True), (4.0, 3.0, False), (None, 3.0, False), (24.0, None, False)],
-)
-@pytest.mark.parametrize("slot", [{"gpu_class": "cpu"}, {"gpu_class": "H100", "gpu_type": "cpu"}])
-def test_on_a_cpu_slot_its_cpu_seconds_have_to_be_over_too(
-    slot: dict[str, str], cpu_s: float | None, usual_s: float | None, is_over: bool
-) -> None:
-    found = overrun(trained(**slot), time(60.0, cpu_s), baseline(3.0, usual_s), FACTOR)
-    assert (found is not None) == is_over
 
 
 def test_it_says_by_what() -> None:
@@ -112,25 +106,6 @@ def test_a_short_first_run_makes_no_run_on_a_busy_machine_guilty(cpu_s: float, i
     on_eight_cores = first_run(6.0, 48.0)
     found = overrun(trained(gpu_class="cpu"), time(640.0, cpu_s), on_eight_cores, FACTOR)
     assert (found is not None) == is_over
-
-
-@pytest.mark.parametrize(
-    ("budget_s", "baseline_s", "wall_s", "is_over"),
-    [
-        (300.001, 300.0, 640.0, True),
-        (300.001, 300.0, 301.0, False),
-        (600.0, 300.0, 640.0, False),
-        (600.0, 300.0, 751.0, True),
-        (60.0, 340.0, 100.0, False),  # its start takes 40 s, whatever its budget
-        (60.0, 340.0, 130.0, True),
-        (60.0, 300.0, 100.0, True),
-    ],
-)
-def test_a_budget_of_its_own_scales_the_baseline_s_time(
-    budget_s: float, baseline_s: float, wall_s: float, is_over: bool
-) -> None:
-    run = trained(budget_s=budget_s)
-    assert (overrun(run, time(wall_s), baseline(baseline_s), FACTOR) is not None) == is_over
 
 
 def test_the_first_measured_run_is_what_others_are_compared_with_until_the_baseline_is() -> None:

@@ -270,42 +270,6 @@ def test_a_baseline_runs_until_its_noise_is_known(chain: list[Contender], expect
     assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
-@pytest.mark.parametrize(
-    ("chain", "expected"),
-    [
-        ([OLD, keep("new", -1)], RunAgain("new")),
-        ([the("old", 0), keep("new", -1, under_way=1)], RunAgain("old")),
-        ([OLD, keep("new", -1, under_way=1)], None),
-        ([OLD, the("new", -1, trust="provisional", started=2)], RunAgain("new")),
-        ([OLD, the("new", -1, trust="provisional", started=3)], GiveUp("new")),
-        ([the("old", 0, under_way=1), keep("new", -1, -1)], None),
-        ([OLD, keep("new", -1, -0.1)], Confirm("new")),
-        ([OLD, keep("new", -1, 0.1)], Demote("new")),
-        ([OLD, keep("new", -1, broke=True)], Demote("new")),
-        ([the("old", 0, broke=True), keep("new", -1, 5)], Confirm("new")),
-        ([OLD, the("sure", -9)], Confirm("sure")),
-        ([OLD, the("sure", -9, broke=True)], Demote("sure")),
-    ],
-)
-def test_a_keep_stands_or_falls_by_its_second_run(chain: list[Contender], expected: Step | None) -> None:
-    assert due_step(chain, [], SIGMA, ONCE) == expected
-
-
-@pytest.mark.parametrize(
-    ("chain", "expected"),
-    [
-        ([OLD, keep("one", -1, under_way=1), keep("two", -2)], RunAgain("two")),
-        ([OLD, keep("one", -1, under_way=1), keep("two", -2, -2)], None),
-        ([OLD, keep("one", -1, 3), keep("two", -2, -2)], Demote("one")),
-        ([OLD, keep("one", -1, -1), keep("two", -2, -2)], Confirm("one")),
-        ([the("one", -1, -1), keep("two", -2, -0.1)], Demote("two")),
-        ([OLD, keep("one", -1, under_way=1), the("sure", -9)], None),
-    ],
-)
-def test_keeps_on_each_other_are_settled_from_below(chain: list[Contender], expected: Step | None) -> None:
-    assert due_step(chain, [], SIGMA, ONCE) == expected
-
-
 def contradicted(contender: Contender) -> Contender:
     """One whose fresh runs are its further runs, too far from the first for noise."""
     trial = contender.trial
@@ -371,6 +335,27 @@ SELF_TRAINED = the("own", -1, trust="unconfirmed", trainable=False)
 @pytest.mark.parametrize(
     ("chain", "expected"),
     [
+        # a keep stands or falls by its second run and the incumbent's
+        ([OLD, keep("new", -1)], RunAgain("new")),
+        ([the("old", 0), keep("new", -1, under_way=1)], RunAgain("old")),
+        ([OLD, keep("new", -1, under_way=1)], None),
+        ([OLD, the("new", -1, trust="provisional", started=2)], RunAgain("new")),
+        ([OLD, the("new", -1, trust="provisional", started=3)], GiveUp("new")),
+        ([the("old", 0, under_way=1), keep("new", -1, -1)], None),
+        ([OLD, keep("new", -1, -0.1)], Confirm("new")),
+        ([OLD, keep("new", -1, 0.1)], Demote("new")),
+        ([OLD, keep("new", -1, broke=True)], Demote("new")),
+        ([the("old", 0, broke=True), keep("new", -1, 5)], Confirm("new")),
+        ([OLD, the("sure", -9)], Confirm("sure")),
+        ([OLD, the("sure", -9, broke=True)], Demote("sure")),
+        # keeps that stand on each other are settled from below
+        ([OLD, keep("one", -1, under_way=1), keep("two", -2)], RunAgain("two")),
+        ([OLD, keep("one", -1, under_way=1), keep("two", -2, -2)], None),
+        ([OLD, keep("one", -1, 3), keep("two", -2, -2)], Demote("one")),
+        ([OLD, keep("one", -1, -1), keep("two", -2, -2)], Confirm("one")),
+        ([the("one", -1, -1), keep("two", -2, -0.1)], Demote("two")),
+        ([OLD, keep("one", -1, under_way=1), the("sure", -9)], None),
+        # what no worker can run again stays unconfirmed until its agent runs it again
         ([OLD, SELF_TRAINED], None),
         ([the("base", 0, trainable=False, is_baseline=True), SELF_TRAINED], None),
         ([OLD, SELF_TRAINED, keep("new", -2)], RunAgain("new")),
@@ -382,9 +367,7 @@ SELF_TRAINED = the("own", -1, trust="unconfirmed", trainable=False)
         ([OLD, the("own", -1, -1, trust="unconfirmed", trainable=False)], Confirm("own")),
     ],
 )
-def test_what_no_worker_can_run_again_stays_unconfirmed_until_its_agent_runs_it_again(
-    chain: list[Contender], expected: Step | None
-) -> None:
+def test_the_next_step_of_a_chain(chain: list[Contender], expected: Step | None) -> None:
     assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
