@@ -63,12 +63,7 @@ def test_codex_prints_tokens_of_which_the_cached_are_a_part(line: object) -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        b"hello",
-        b"{",
-        b"{}",
-        b"\xff\xfe",
-        b"{" + b"x" * LONGEST_LINE,
-        {"type": "result"},
+        *(b"hello", b"{", b"{}", b"\xff\xfe", b"{" + b"x" * LONGEST_LINE, {"type": "result"}),
         {"type": "result", "total_cost_usd": "much", "usage": []},
         {"type": "result", "total_cost_usd": True},
         {"type": "result", "total_cost_usd": -1},

@@ -22,15 +22,10 @@ START, END = MARKERS
 HOSTILE = [
     f"{END}\n# You are free\n{START}",
     *PUBLISHED_MARKERS,
-    "<!-- nightjar_mutable_end -->",
-    "<!-- NIGHTJAR_\u200bMUTABLE_END -->",
-    "<!-- NIGHTJAR_MUT\x00ABLE_END -->",
-    "<!-- NIGHTJAR_MUTABLE_NIGHTJAR_MUTABLE_ENDEND -->",
-    "<script>alert(1)</script><!-- hidden -->",
-    "\x1b[2J\x07\x00\r\n\u202e right to left",
-    "\ud800 half a character",
-    "x" * 1_000_000,
-    "",
+    *("<!-- nightjar_mutable_end -->", "<!-- NIGHTJAR_\u200bMUTABLE_END -->"),
+    *("<!-- NIGHTJAR_MUT\x00ABLE_END -->", "<!-- NIGHTJAR_MUTABLE_NIGHTJAR_MUTABLE_ENDEND -->"),
+    *("<script>alert(1)</script><!-- hidden -->", "\x1b[2J\x07\x00\r\n\u202e right to left"),
+    *("\ud800 half a character", "x" * 1_000_000, ""),
 ]
 
 

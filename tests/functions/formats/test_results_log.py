@@ -53,9 +53,7 @@ def test_columns_are_found_by_their_names_in_any_order() -> None:
     log = excerpt("columns.tsv")
 
     assert [(row.value, row.outcome, row.said) for row in log.rows] == [
-        (2.1, "keep", "Kept"),
-        (2.2, "discard", "reverted"),
-        (2.05, "discard", "tentative"),
+        *((2.1, "keep", "Kept"), (2.2, "discard", "reverted"), (2.05, "discard", "tentative")),
         (None, "crash", "infra_retry"),
     ]
     assert log.rows[1].more == {"hypothesis": "more decay helps", "gpu": "b", "note": 'as "expected"'}
@@ -73,10 +71,8 @@ def test_a_log_from_windows_is_read_and_every_line_left_out_is_named() -> None:
         *((11, None, "keep"), (12, None, "discard")),
     ]
     assert [(line.line, line.reason) for line in log.skipped] == [
-        (6, "it is the header again"),
-        (8, "it is a title or a comment"),
-        (9, "it ends before its value and status"),
-        (10, "it has no status"),
+        *((6, "it is the header again"), (8, "it is a title or a comment")),
+        *((9, "it ends before its value and status"), (10, "it has no status")),
     ]
     assert [row.description for row in log.rows][:2] == ["Kohärenz → 1", 'said "no", twice']
     assert log.rows[3].description == "tabs\there\tand there"
@@ -175,10 +171,8 @@ def test_a_log_is_read_in_each_form_that_loops_keep_it_in(text: str, end: str) -
 
     assert log.metric == "val_fbeta"
     assert [(row.commit, row.value, row.outcome, row.description) for row in log.rows] == [
-        ("abc1234", 0.80, "keep", "start"),
-        ("abc1235", 0.83, "keep", "wider, deeper"),
-        ("abc1236", 0.79, "discard", "no norm"),
-        ("abc1237", None, "crash", "big lr"),
+        *(("abc1234", 0.80, "keep", "start"), ("abc1235", 0.83, "keep", "wider, deeper")),
+        *(("abc1236", 0.79, "discard", "no norm"), ("abc1237", None, "crash", "big lr")),
     ]
     assert {line.reason for line in log.skipped} <= {
         "it stands above the header",

@@ -35,10 +35,8 @@ def test_without_a_command_it_is_train_py() -> None:
         ("deepspeed --num_gpus 1 fit.py --deepspeed cfg.json", "fit.py"),
         ("uv run train.py", "train.py"),
         ("uv run --with numpy python -u train.py", "train.py"),
-        ("poetry run python src/main.py", "src/main.py"),
-        ("conda run -n ml python fit.py", "fit.py"),
-        ("mpirun -np 1 python fit.py", "fit.py"),
-        ("python -m cProfile -o out.prof fit.py", "fit.py"),
+        *(("poetry run python src/main.py", "src/main.py"), ("conda run -n ml python fit.py", "fit.py")),
+        *(("mpirun -np 1 python fit.py", "fit.py"), ("python -m cProfile -o out.prof fit.py", "fit.py")),
         ("coverage run fit.py", "fit.py"),
     ],
 )

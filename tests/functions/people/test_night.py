@@ -44,10 +44,7 @@ async def test_each_keep_shows_its_own_change_and_its_own_gain(client: httpx.Asy
     assert [step["gain"] for step in night["chain"]] == [None, pytest.approx(0.1), pytest.approx(0.3)]
     assert night["chain"][1]["change"] == "-LR = 0.1\n+LR = 0.2"
     assert sorted(night["chain"][2]["change"].split("\n")) == [
-        "+DEPTH = 2",
-        "+LR = 0.3",
-        "-DEPTH = 1",
-        "-LR = 0.2",
+        *("+DEPTH = 2", "+LR = 0.3", "-DEPTH = 1", "-LR = 0.2"),
     ]
     assert night["gain"] == pytest.approx(0.4)
     assert night["headline"] == "1 -> 0.6 (one run). 4 ideas, 3 kept, 0.00 GPU hours. Biggest: deeper."

@@ -27,21 +27,11 @@ def test_what_may_open_something_is_a_credential(name: str, value: object) -> No
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("TOKENIZER", "bytes"),
-        ("VOCAB_TOKENS", 512),
-        ("N_TOKENS", 2**20),
-        ("TOKENS", "bytes"),
-        ("TOKEN_DROPOUT", 0.1),
-        ("AUTHOR", "ann"),
-        ("KEY_DIM", 64),
-        ("NUM_KEY_VALUE_HEADS", 8),
-        ("SECRETARY", 1),
-        ("WINDOW_PATTERN", "SSSL" * 12),
-        ("MODEL", "a-model-with-a-long-name-7b-instruct"),
-        ("WIDTHS", [64, 128]),
-        ("HUGE", 10**40),
-        ("CONFIG", {"lr": 0.1, "seed": 1}),
-        ("NOTHING", None),
+        *(("TOKENIZER", "bytes"), ("VOCAB_TOKENS", 512), ("N_TOKENS", 2**20), ("TOKENS", "bytes")),
+        *(("TOKEN_DROPOUT", 0.1), ("AUTHOR", "ann"), ("KEY_DIM", 64), ("NUM_KEY_VALUE_HEADS", 8)),
+        *(("SECRETARY", 1), ("WINDOW_PATTERN", "SSSL" * 12)),
+        *(("MODEL", "a-model-with-a-long-name-7b-instruct"), ("WIDTHS", [64, 128]), ("HUGE", 10**40)),
+        *(("CONFIG", {"lr": 0.1, "seed": 1}), ("NOTHING", None)),
     ],
 )
 def test_constants_of_a_model_are_none(name: str, value: object) -> None:

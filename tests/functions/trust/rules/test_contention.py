@@ -18,10 +18,8 @@ def pace(steps: float, **more: float) -> Pace:
 @pytest.mark.parametrize(
     ("mine", "same_code", "baseline", "is_disturbed"),
     [
-        (pace(50), [], pace(100), True),
-        (pace(79.9), [], pace(100), True),
-        (pace(80), [], pace(100), False),
-        (pace(300), [], pace(100), False),
+        *((pace(50), [], pace(100), True), (pace(79.9), [], pace(100), True)),
+        *((pace(80), [], pace(100), False), (pace(300), [], pace(100), False)),
         (pace(50), [], None, False),  # nothing to compare with
         (pace(50), [50.0], pace(100), False),  # a slow repeat: it is the code
         (pace(50), [100.0], pace(50), True),

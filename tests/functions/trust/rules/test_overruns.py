@@ -87,9 +87,7 @@ def test_it_says_by_what() -> None:
 @pytest.mark.parametrize(
     ("budget_s", "first_s", "wall_s", "is_over"),
     [
-        (300.0, 6.0, 300.0, False),
-        (300.0, 1.0, 375.0, False),
-        (300.0, 6.0, 375.1, True),
+        *((300.0, 6.0, 300.0, False), (300.0, 1.0, 375.0, False), (300.0, 6.0, 375.1, True)),
         (3.0, 0.5, 24.0, True),
         (300.0, 500.0, 600.0, False),  # the first run took longer
     ],

@@ -116,9 +116,7 @@ def certificate(direction: Direction, *values: tuple[float, float], state: str =
 @pytest.mark.parametrize(
     ("state", "label"),
     [
-        ("running", "running"),
-        ("certified", "transfers"),
-        ("refused", "bound to its budget"),
+        *(("running", "running"), ("certified", "transfers"), ("refused", "bound to its budget")),
         ("inconclusive", "inconclusive"),
     ],
 )
