@@ -55,7 +55,6 @@ def test_a_night_of_confirmed_keeping_gains_what_greedy_keeping_gains_with_half_
     sigma: float, paired: float, most_false: float, least_gain: float, most_overstated: float
 ) -> None:
     greedy, confirmed = lived(sigma, paired)
-
     assert confirmed.rate(FALSE, KEPT)[0] <= min(most_false, 0.6 * greedy.rate(FALSE, KEPT)[0])
     assert confirmed.mean(GAIN)[0] >= least_gain * greedy.mean(GAIN)[0]
     assert confirmed.mean(OVER)[0] <= min(most_overstated, 0.6 * greedy.mean(OVER)[0])
@@ -74,7 +73,6 @@ def test_what_holds_gains_almost_what_greedy_keeping_gains_and_is_true(sigma: fl
     nights = [fdr.longer(KeepingNight.drawn(seed, PAIRED, False), seed, PAIRED) for seed in range(12)]
     found = [fdr.stated(fdr.Stating(last=16), night, sigma).outcome() for night in nights]
     greedy = [keeps_lived(Rule("strict"), night, sigma)[GAIN] for night in nights]
-
     assert sum(night[fdr.WORST] for night in found) / len(found) <= 0.1
     assert sum(night[fdr.NEWEST] for night in found) >= least * sum(greedy)
 

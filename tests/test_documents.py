@@ -151,9 +151,7 @@ def _command(name: str) -> click.Command:
 )
 def test_a_table_of_options_shows_every_option_of_its_command(page: str, begin: str, command: str) -> None:
     table = PAGES[page].split(begin)[1].split("\n\n")[0]
-
     shown = set(re.findall(r"`(--?[a-z-]+)`", table))
-
     assert shown == {
         name for option in _command(command).params for name in option.opts if name.startswith("-")
     }
@@ -161,7 +159,6 @@ def test_a_table_of_options_shows_every_option_of_its_command(page: str, begin: 
 
 def test_every_option_of_join_on_the_worker_s_page_exists() -> None:
     section = PAGES["workers"].split("## In a swarm")[1].split("\n## ")[0]
-
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section)) <= {
         option for parameter in (*_command("join").params, *join.params) for option in parameter.opts
     }
@@ -279,7 +276,6 @@ def _anchor(heading: str) -> str:
 
 def test_every_setting_in_the_documents_exists() -> None:
     known = {f"NIGHTJAR_{name.upper()}" for name in Settings.model_fields}
-
     assert set(re.findall(r"NIGHTJAR_[A-Z_]+", DOCUMENTS)) - known <= {
         *("NIGHTJAR_BUDGET_S", "NIGHTJAR_COMPLETE", "NIGHTJAR_HIDDEN_FD", "NIGHTJAR_NAME", "NIGHTJAR_SEED"),
         "NIGHTJAR_TAG",
@@ -319,7 +315,6 @@ def test_every_benchmark_stands_in_its_readme_with_a_command_that_exists() -> No
 def test_every_process_of_the_procfile_is_a_module() -> None:
     lines = (ROOT / "Procfile").read_text().splitlines()
     modules = {line.partition(": ")[0]: line.split()[-1] for line in lines}
-
     assert set(modules) == {"web", "events", "clock", "worker", "pi"}
     for module in modules.values():
         assert importlib.util.find_spec(module), module

@@ -142,7 +142,6 @@ def test_a_placeholder_that_runs_nothing_is_no_python(tmp_path: Path) -> None:
     shim = tmp_path / "python3.12"
     shim.write_text("#!/bin/sh\necho 'not installed' >&2\nexit 127\n")
     shim.chmod(0o755)
-
     assert launcher.probe(str(shim)) is None
     assert launcher.probe(str(tmp_path / "missing")) is None
 

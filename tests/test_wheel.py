@@ -128,7 +128,6 @@ def test_the_installed_command_says_its_version_and_its_commands(installed: Inst
 def test_the_commands_of_the_install_page_are_those_of_the_wheel(installed: Installed) -> None:
     page = (ROOT / "docs" / "install.md").read_text()
     script = "\n".join(re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-
     assert f"dist/{installed.wheel.name}" in script
     for words in re.findall(r"^(?:uvx --from \S+ )?nightjar (.*?) *(?:#.*)?$", script, re.MULTILINE):
         assert installed.nightjar(*words.split(), "--help").returncode == 0, words
@@ -259,11 +258,9 @@ def test_the_examples_of_your_own_functions_run_from_the_wheel_in_one_lab(instal
     chat.shutdown()
     chat.server_close()
 
-    assert greeting == {"text": "Hello, owl!"}
-    assert Chat.heard == [f"New best of mar11: {name}"]
+    assert (greeting, Chat.heard) == ({"text": "Hello, owl!"}, [f"New best of mar11: {name}"])
     assert "- mar11: 1.0" in summary.read_text()
-    assert kept == {"experiments": [name]}
-    assert policy["policy"]["sampler"] == "rules.Scatter"
+    assert (kept, policy["policy"]["sampler"]) == ({"experiments": [name]}, "rules.Scatter")
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,6 @@ def test_other_numbers_are_no_seeds(line: str) -> None:
 
 def test_a_run_s_seed_goes_to_the_top_level_seeds_or_else_to_all_others() -> None:
     others = "random.seed(1)\n"
-
     assert trained_source(f"SEED = 1\n{others}", {}, 7) == f"SEED = 7\n{others}"
     assert trained_source(others, {}, 7) == "random.seed(7)\n"
     assert trained_source(f"SEED = 1\n{others}", {"SEED": 2}, 7) == f"SEED = 2\n{others}"
@@ -224,9 +223,7 @@ values = st.recursive(
 @given(values, st.sampled_from(["1", "-2", "2**17", "'ö'", "None", "[1,\n 2]", "(3)", "1, 2"]))
 def test_every_value_reads_back_exactly_over_every_literal(value: object, old: str) -> None:
     source = f"É = 'é'; X = {old} # ü\nY = 1\n"
-
     patched = patch_constants(source, {"X": value})
-
     assert ascii(read_constants(patched)["X"]) == ascii(value)
     assert read_constants(patched)["Y"] == 1
     assert patched.endswith(" # ü\nY = 1\n") or old == "(3)"

@@ -155,7 +155,6 @@ def test_a_scan_of_the_example_proposes_its_hyperparameters_and_neither_seed_nor
 
 def test_what_a_scan_prints_the_reader_reads_and_no_byte_is_run() -> None:
     text = scanned_file(scan(TINYLM), "train.py")
-
     assert read_dimensions(text).dimensions == [declared for declared, _ in scan(TINYLM).found]
     assert 'name = "LEARNING_RATE"  # 0.001 now' in text
     assert 'categories = ["adam", "lion", "sgd"]' in text

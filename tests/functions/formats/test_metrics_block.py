@@ -67,9 +67,7 @@ def test_escape_sequences_and_control_characters_are_stripped() -> None:
 )
 def test_only_what_was_put_there_as_a_remedy_is_one(error: str) -> None:
     assert remedies_in(with_remedies(error, ())) == []
-
     told = with_remedies(error, ["start it\n-> anew", "wait"])
-
     assert remedies_in(told) == ["start it -> anew", "wait"]
     assert told.split("\n")[0] == error.split("\n")[0]
     assert deciding_line(told, "other") == deciding_line(error, "other")

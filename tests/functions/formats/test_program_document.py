@@ -55,9 +55,7 @@ def test_the_charter_is_identical_over_a_thousand_rewrites_with_hostile_text() -
 def test_all_outside_the_markers_stays_byte_for_byte(before: str, block: str, after: str) -> None:
     if any(marker in before + after for marker in (*MARKERS, *PUBLISHED_MARKERS)):
         return
-
     document = charter_of(f"{before}{START}old{END}{after}").with_block(block)
-
     assert document.startswith(f"{before}{START}\n")
     assert document.endswith(f"\n{END}{after}")
 

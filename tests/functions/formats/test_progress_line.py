@@ -98,10 +98,8 @@ def test_a_line_longer_than_any_is_read_as_far_as_its_beginning_and_kept_no_furt
 def test_an_output_that_is_written_to_take_long_takes_no_longer(hostile: bytes) -> None:
     lines = ProgressLines()
     begun = time.process_time()
-
     for at in range(0, len(hostile), 65_536):
         lines.feed(hostile[at : at + 65_536])
-
     assert time.process_time() - begun < 30
 
 
@@ -125,7 +123,6 @@ def test_how_an_output_is_cut_into_pieces_changes_nothing(printed: list[str], da
 @given(st.binary(max_size=2000))
 def test_whatever_is_printed_every_tick_is_a_finite_loss_and_no_share_falls(output: bytes) -> None:
     found = ticks(output, b"\rstep 1 (50%) | loss: 1 |", output)
-
     assert (1.0, 0.5) in found
     shares = [share for _, share in found]
     assert shares == sorted(shares)

@@ -36,7 +36,6 @@ def lines_of(raw: bytes) -> int:
 
 def test_the_published_columns_are_read_as_they_are() -> None:
     log = excerpt("plain.tsv")
-
     first = log.rows[1]
     assert (first.line, first.commit, first.value) == (3, "1a2b3c4", 1.19)
     assert (first.outcome, first.description, first.more) == ("keep", "wider MLP", {})
@@ -183,7 +182,6 @@ def test_a_log_is_read_in_each_form_that_loops_keep_it_in(text: str, end: str) -
 
 def test_a_text_in_quotes_may_go_on_over_lines() -> None:
     log = read_log(b'val_bpb,status,description\n0.9,keep,"one\ntwo"\n0.8,keep,three\n')
-
     assert [(row.line, row.value, row.description) for row in log.rows] == [
         (2, 0.9, "one\ntwo"),
         (4, 0.8, "three"),
@@ -262,7 +260,6 @@ def test_any_bytes_are_a_log_or_refused(raw: bytes) -> None:
         log = read_log(raw)
     except Invalid:
         return
-
     assert all(row.value is None or row.value != 0 for row in log.rows)
 
 

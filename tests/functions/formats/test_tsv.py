@@ -45,7 +45,6 @@ def test_a_text_that_a_spreadsheet_would_run_is_quoted_where_that_is_asked_for(b
 def test_where_deltas_are_compared_the_judged_one_stands_before_the_value() -> None:
     kept = experiment(status="keep", val_bpb=0.85, delta_bpb=-0.15, judged_val_bpb=-0.125)
     crashed = experiment(status="crash")
-
     assert HEADER_BY_DELTA.split("\t")[:3] == ["commit", "delta_bpb", "val_bpb"]
     assert row(kept, by_delta=True) == "abc1234\t-0.125000\t0.850000\t0.0\tkeep\td"
     assert row(crashed, by_delta=True) == "abc1234\t\t0.000000\t0.0\tcrash\td"

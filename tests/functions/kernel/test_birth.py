@@ -76,9 +76,7 @@ def test_a_program_named_with_spaces_and_parentheses_is_read_right(tmp_path: Pat
 
 def test_without_proc_the_time_of_its_birth_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions.kernel.process.process_identity, "boot_id", lambda: None)
-
     with sleeping("sleep") as pid:
         name = birth_name("h", pid)
         assert is_alive(name, "h")
-
     assert not is_alive(name, "h")

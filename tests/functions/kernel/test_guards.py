@@ -167,8 +167,7 @@ async def test_each_guard_refuses_a_changed_value(tmp_path: Path, monkeypatch: p
     await lived(tmp_path, monkeypatch, Watched)
 
     assert len(refused) > 40
-    assert loose == LOOSE
-    assert maybe == MAYBE
+    assert (loose, maybe) == (LOOSE, MAYBE)
 
 
 def family(key: str) -> str:

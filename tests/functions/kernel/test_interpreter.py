@@ -114,7 +114,6 @@ async def test_an_active_environment_of_nightjar_s_own_is_known(repo: Repository
 
 def test_an_interpreter_tells_its_version_and_packages() -> None:
     first, *packages = packages_of(Path(sys.executable), {})
-
     assert first == f"python=={platform.python_version()}"
     assert f"pytest=={pytest.__version__}" in packages
     with pytest.raises(Invalid, match="does not run"):

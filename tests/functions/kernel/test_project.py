@@ -43,9 +43,7 @@ def test_a_train_py_in_a_folder_is_named_with_the_options_that_train_it(repo: Re
 
 def test_the_train_py_of_the_folder_that_one_is_in_comes_first(repo: Repository) -> None:
     repo.commit({"a/train.py": "", "my runs/deep/train.py": "", "constrain.py": ""})
-
     hint = no_project(repo.path / "my runs" / "deep").hint
-
     words = shlex.split(hint or "")
     assert words[:4] == ["--repo", str(repo.path), "--command", "python 'my runs/deep/train.py'"]
     assert words[4:] == ["or", "--command", "python a/train.py", "or", "--command", "python src/train.py"]

@@ -154,8 +154,7 @@ async def test_a_drain_ends_the_last_first_and_waits(tmp_path: Path, monkeypatch
         others_have_ended.touch()
         await draining
 
-        assert asked == [pids["worker"], pids["events"], pids["web"]]
-        assert lab.group.pids == {}
+        assert (asked, lab.group.pids) == ([pids["worker"], pids["events"], pids["web"]], {})
         assert not any(alive(pid) for pid in pids.values())
         assert lab.log("worker").split() == ["up", "ended"]
         assert lab.said[0].startswith("stopping; waiting for worker, events, web")
@@ -165,7 +164,6 @@ async def test_a_child_that_exceeds_its_time_to_drain_is_killed(tmp_path: Path) 
     async with running(tmp_path, spec("worker", IGNORE_TERM, drain_s=0.2)) as lab:
         pid = lab.group.pids["worker"]
         await lab.group.drain()
-
         assert not alive(pid)
         assert lab.said[-1] == "worker took too long to end: killed"
 
@@ -365,10 +363,8 @@ def test_a_second_interrupt_forces(tmp_path: Path) -> None:
 
 def test_a_killed_supervisor_leaves_no_orphan_and_its_children_still_drain(tmp_path: Path) -> None:
     process, child = supervisor(tmp_path, SLOW_END)
-
     process.kill()
     process.communicate(timeout=20)
-
     ends(child)
     assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
 

@@ -94,7 +94,6 @@ def declared(**changes: Any) -> Function[Any, Any]:
 
 def test_the_table_is_right_as_it_stands() -> None:
     found = table()
-
     check(found)
     assert list(found) == sorted(found)
     assert {"experiment::complete", "pool::acquire", "gpu::train", "function::list"} <= set(found)

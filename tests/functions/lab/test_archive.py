@@ -169,9 +169,7 @@ async def test_nothing_moves_unless_a_policy_says_so(process: Process) -> None:
     async with http_client(process) as http:
         await open_tag(http, policy={"baseline_first": False})
         await a_night(http)
-
         assert (await told(http, "/api/lab/archive"))["moved"] == 0
-
     assert await at_hand(process.lab) == ids(BETTER, WORSE, WAITS)
 
 
@@ -191,9 +189,7 @@ class TestFaults:
 
     async def test_a_folder_that_is_not_there(self, client: httpx.AsyncClient, process: Process) -> None:
         await a_night(client)
-
         refusal = await curl(client, "/api/lab/archive", {})
-
         assert refusal.status_code == 503
         assert "doctor" in refusal.json()["hint"]
         assert ids(WORSE) < await at_hand(process.lab)

@@ -140,9 +140,7 @@ async def test_a_diff_over_its_deadline_is_left_out_and_says_so(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diffs, "DIFF_S", 0.0)
-
     answer = (await compared(client, ["+A = 1\n", "+A = 2\n"])).json()
-
     assert answer["diff"] is None
     assert "took more than 0 s" in answer["diff_cut"]
     assert (answer["patch_a"], answer["patch_b"]) == ("+A = 1\n", "+A = 2\n")

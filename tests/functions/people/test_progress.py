@@ -74,9 +74,7 @@ async def test_a_plot_of_many_runs_does_not_hold_the_event_loop(
 async def test_many_who_ask_together_get_one_drawing(client: httpx.AsyncClient, drawn: list[int]) -> None:
     await open_tag(client)
     await tried(client, 1.0)
-
     pictures = await asyncio.gather(*(plot(client) for _ in range(TOGETHER)))
-
     assert len(drawn) == 1
     assert len({picture.content for picture in pictures}) == 1
 

@@ -64,9 +64,7 @@ async def test_a_claim_has_no_gain_until_the_lab_has_measured_it(tag: TagUnderTe
     await tag.open()
     await tag.trained(1.0)
     await tag.claimed(0.5)
-
     claim, _ = await rows(tag.client)
-
     assert (claim["trust"], claim["gain"], claim["status"]) == ("claimed", None, "discard")
 
 

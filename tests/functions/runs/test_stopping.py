@@ -148,10 +148,8 @@ async def test_a_run_enters_each_pool_once_with_its_first_tick_there(lab: Lab) -
 
 async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> None:
     await open_tag(lab.client, policy={"baseline_first": False})
-
     for n in range(7):
         assert (await lab.run((1.0 + n, 0.2), (1.0 + n, 1.0)))["status"] != "stopped"
-
     assert await lab.pool(0.2) == {}
     assert await events_of(lab.process, "run.ticked") == []
 

@@ -81,8 +81,7 @@ async def test_a_run_is_stopped_for_a_loss_that_is_no_value_of_its_metric(lab: L
 
     worst = await lab.run((6.0, 0.2), (5.9, 0.4))
 
-    assert lab.orders == ["stop"]
-    assert runner.sources == ["stdout"] * 6
+    assert (lab.orders, runner.sources) == (["stop"], ["stdout"] * 6)
     assert (worst["status"], worst["error"], worst["val_bpb"]) == ("stopped", REASON, None)
     assert (worst["last_metric"], worst["last_progress"], worst["tick_source"]) == (6.0, 0.2, "stdout")
     [event] = await events_of(lab.process, "run.stopping")
@@ -93,9 +92,7 @@ async def test_a_script_that_only_prints_is_never_given_more_time(lab: Lab) -> N
     await open_tag(lab.client, policy=PRINTED)
     for n in range(5):
         await lab.run((5 + n / 10, 0.8), prints=1 + n / 10)
-
     await lab.run((0.1, 0.8), (0.1, 1.0))
-
     assert lab.orders == ["continue", "continue"]
 
 
@@ -188,9 +185,7 @@ async def test_published_workers_of_a_swarm_that_reads_outputs_rank_their_report
 async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swarm: Swarm) -> None:
     run_id = (await swarm.next("one"))["run_id"]
     await prints(swarm, run_id, 0.2, 3.0)
-
     assert (await swarm.next("one"))["run_id"] == run_id
-
     assert await pool(swarm.process, PRINTED_CLASS, tag="swarm") == {}
     assert (await swarm.record(run_id)).tick_source == "report"
 

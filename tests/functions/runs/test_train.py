@@ -131,7 +131,6 @@ async def test_a_job_of_a_lease_that_is_over_is_refused(client: httpx.AsyncClien
         pass
 
     outcome = await trained(client, Broken(nothing), fence=99)
-
     assert outcome == "refused"
 
 

@@ -103,9 +103,7 @@ async def test_the_lab_runs_no_claim_that_would_be_discarded_if_it_were_true(tag
 async def test_a_claim_of_the_best_s_own_code_is_no_progress(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.trained(1.0, commit_sha="aaaaaaa")
-
     answer = await tag.claimed(0.5, commit_sha="aaaaaaa")
-
     assert (answer["status"], answer["retest"]) == ("discard", None)
     assert await noise_df(tag) == 0
 

@@ -134,9 +134,7 @@ async def test_the_only_slot_runs_it_again(mine: TagUnderTest) -> None:
     e = await mine.begun("mar11-2")
     other = next(gpu for gpu in GPUS if gpu != e.gpu_id)
     await mine.told("/api/pool/drain", gpu_id=other)
-
     await ended(mine, e, 1.2, 500)
-
     assert (await mine.begun("mar11-2")).gpu_id == e.gpu_id
 
 
@@ -176,7 +174,6 @@ async def test_a_baseline_that_is_taken_back_is_compared_with_no_longer(mine: Ta
 async def test_the_fastest_run_of_the_baseline_s_code_is_compared_with(mine: TagUnderTest) -> None:
     again = await mine.told("/api/experiment/retest", experiment_id="mar11-1")
     await ended(mine, await mine.begun(again["retest_id"]), 0.8, 2000)
-
     assert (await ended(mine, await mine.begun("mar11-2"), 1.2, 1000))["status"] == "queued"
     third = await mine.told("/api/experiment/retest", experiment_id="mar11-1")
     assert (await ended(mine, await mine.begun(third["retest_id"]), 0.8, 1000))["status"] == "queued"
@@ -198,6 +195,5 @@ async def test_a_first_run_that_was_disturbed_does_not_count(mine: TagUnderTest)
 async def test_a_run_of_a_certificate_is_judged_whatever_its_pace(mine: TagUnderTest) -> None:
     await ended(mine, await mine.begun("mar11-2"), 0.9, 1000)
     certificate = (await mine.told("/api/trust/certify", experiment_id="mar11-2"))["certificate"]
-
     for name in (certificate["pairs"][0]["candidate"], certificate["pairs"][0]["reference"]):
         assert (await ended(mine, await mine.begun(name), 0.9, 500))["status"] == "measured"

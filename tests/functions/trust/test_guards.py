@@ -136,9 +136,7 @@ async def test_an_agent_s_own_run_cannot_pass_a_check_that_only_workers_run(tag:
 async def test_a_claim_that_breaks_a_guard_is_not_run(tag: TagUnderTest) -> None:
     await tag.open(guards={"peak_vram_mb": 100})
     await ran(tag, 1.0, peak_vram_mb=50)
-
     answer = await tag.claimed(0.5, result={"peak_vram_mb": 400.0})
-
     assert (answer["claimed"], answer["guard"], answer["retest"]) == (True, "peak_vram_mb", None)
     assert "at most 100" in answer["reason"]
 

@@ -84,7 +84,6 @@ async def test_the_direction_is_the_metric_s(tag: TagUnderTest) -> None:
 async def test_a_worse_run_tells_nothing_of_the_hidden_split(tag: TagUnderTest) -> None:
     await opened(tag, keep_rule="strict")
     await tried(tag, 1.0, 0.5)
-
     for hidden in (0.4, 0.6, None):
         verdict = await tried(tag, 1.1, hidden)
         assert (verdict["status"], verdict["hidden_refused"], verdict["reason"]) == ("discard", False, None)
@@ -138,7 +137,6 @@ async def test_a_claim_is_judged_by_the_hidden_number_of_the_lab_s_run(tag: TagU
 async def test_an_agent_sends_no_hidden_number(tag: TagUnderTest) -> None:
     await opened(tag)
     name = (await tag.told("/api/experiment/register", **idea()))["experiment_id"]
-
     for hidden in (0.5, float("nan")):
         body = {"experiment_id": name, "val_bpb": 1.0, "hidden": hidden}
         assert "hidden" in (await tag.refused(422, "/api/experiment/complete", **body))["detail"]
@@ -149,9 +147,7 @@ async def test_a_number_counts_from_a_confined_slot_alone(tag: TagUnderTest, hid
     await opened(tag)
     e = await tag.begun(await tag.submit())
     await tag.lab.command("HSET", tag.lab.keys.gpu(e.gpu_id or ""), "labels", '{"isolation":"limits"}')
-
     refusal = await tag.refused(403, "/api/experiment/complete", **result(e, 1.0, hidden))
-
     assert "landlock or bwrap" in refusal["hint"]
 
 
@@ -282,8 +278,7 @@ async def test_operators_are_shown_means_of_the_gains_alone(tag: TagUnderTest) -
     found = await tag.told("/api/trust/shrinkage", tag="mar11")
 
     assert (found["keeps"], found["test_reads"]) == (2, 0)
-    assert found["visible_gain"] == pytest.approx(0.2)
-    assert found["hidden_gain"] == pytest.approx(0.075)
+    assert (found["visible_gain"], found["hidden_gain"]) == (pytest.approx(0.2), pytest.approx(0.075))
     assert found["shrinkage"] == pytest.approx(1 - 0.075 / 0.2)
     for role in ("agent", "worker", "viewer"):
         tag.client.headers.update(await bearer(tag.process, f"a-{role}", role))

@@ -62,8 +62,7 @@ def test_the_published_rule_stops_a_rank_with_this_probability(rank: float, chan
 )
 def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, told: str) -> None:
     answer = judge(at(16.7), draw, STOCHASTIC)
-    assert answer.told == told
-    assert answer.chance == pytest.approx(0.65 * (33.3 - 16.7) / 33.3)
+    assert (answer.told, answer.chance) == (told, pytest.approx(0.65 * (33.3 - 16.7) / 33.3))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +194,6 @@ def test_a_repeated_tick_is_drawn_the_same_number(run: str, bucket: float) -> No
 
 def test_draws_are_spread_evenly_over_runs_and_buckets() -> None:
     draws = [drawn(f"mar11-{n}", bucket) for n in range(2000) for bucket in BUCKETS]
-
     assert len(set(draws)) == len(draws)
     assert [sum(i / 10 <= d < (i + 1) / 10 for d in draws) for i in range(10)] == pytest.approx(
         [len(draws) / 10] * 10, rel=0.1
@@ -246,7 +244,6 @@ def cut(r: float, bucket: float) -> float:
 
 def test_the_higher_the_correlation_the_more_are_stopped() -> None:
     cuts = [cut(r, 0.4) for r in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)]
-
     assert cuts == sorted(cuts)
     assert cuts[0] == 0
     assert 0.2 < cuts[3] < 0.7

@@ -52,7 +52,6 @@ def test_without_the_correction_it_would_be_too_low() -> None:
     found = trend_of(drawn_pairs(0.8, 20_000, lowest=0.3))
     n = found.runs
     spread = math.sqrt((found.uu / n - (found.u / n) ** 2) * (found.vv / n - (found.v / n) ** 2))
-
     assert (found.uv / n - found.u * found.v / n**2) / spread < 0.65
     assert measured(found) > 0.77
 
@@ -103,7 +102,6 @@ def test_the_end_of_a_run_tells_of_the_buckets_at_which_it_was_ranked() -> None:
 def test_where_the_metric_is_maximised_the_highest_end_is_the_best() -> None:
     e = experiment(places={"0.1": 1.0})
     down, up = (learnt(e, 0.9, Peers(1, 0, 4), direction) for direction in ("minimize", "maximize"))
-
     assert down is not None
     assert up is not None
     assert up.place == pytest.approx(-down.place)

@@ -37,15 +37,13 @@ def test_runs_that_are_told_twice_or_taken_back_leave_no_trace() -> None:
 
     assert after.codes["a"].runs == {"a-0": 1.0, "a-1": 1.01, "a-2": 0.99, "a-3": 1.02}
     assert after.mean("a") == known.mean("a")
-    assert after.sums.df == 3
-    assert after.sums.squares == pytest.approx(known.sums.squares)
+    assert (after.sums.df, after.sums.squares) == (3, pytest.approx(known.sums.squares))
     assert after.without("a", [f"a-{nth}" for nth in range(4)]).fields("a")["a"] == ""
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_a_first_look_refuses_what_is_behind_or_has_no_number(direction: Direction) -> None:
     better = 0.4 if direction == "minimize" else 0.6
-
     assert not is_behind(Mean(better), Mean(0.5), direction)
     assert not is_behind(Mean(0.5), Mean(0.5), direction)
     assert is_behind(Mean(1 - better), Mean(0.5), direction)
@@ -55,7 +53,6 @@ def test_a_first_look_refuses_what_is_behind_or_has_no_number(direction: Directi
 def test_the_last_look_asks_for_a_gain_that_noise_does_not_explain() -> None:
     noise, error = Noise(0.01, 5), 0.01 * (1 / 2 + 1 / 3) ** 0.5
     least = float(t.isf(ALPHA, 5)) * error
-
     for gain, is_refused in ((least * 1.001, False), (least * 0.999, True), (0.0, True), (-1.0, True)):
         assert is_unshown(Mean(0.5 - gain, 2), Mean(0.5, 3), noise, "minimize") is is_refused
     assert is_unshown(None, Mean(0.5), noise, "minimize")

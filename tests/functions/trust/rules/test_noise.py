@@ -52,8 +52,7 @@ def test_without_a_repeat_nothing_is_known_of_the_noise(groups: list[list[float]
 def test_groups_of_different_code_share_their_noise_but_not_their_means() -> None:
     noise = pooled([[1.0, 1.2], [5.0], [9.0, 9.1, 9.2]])
     assert noise is not None
-    assert noise.df == 3
-    assert noise.sigma**2 == pytest.approx((1 * 0.02 + 2 * 0.01) / 3)
+    assert (noise.df, noise.sigma**2) == (3, pytest.approx((1 * 0.02 + 2 * 0.01) / 3))
 
 
 @given(st.lists(NEAR, min_size=2, max_size=9))
@@ -163,8 +162,7 @@ def test_a_contradicted_first_run_leaves_what_the_others_make_without_it(further
     assert runs.mean == pytest.approx(statistics.fmean(further))
     assert sums.df == len(further) - 1
     assert sums.squares == pytest.approx(statistics.pvariance(further) * len(further), abs=1e-12)
-    assert runs.df == sums.df
-    assert runs.pooled == pytest.approx(sums.squares, abs=1e-12)
+    assert (runs.df, runs.pooled) == (sums.df, pytest.approx(sums.squares, abs=1e-12))
 
 
 def test_a_first_run_that_few_others_contradicted_leaves_once_more_are_known() -> None:
@@ -187,7 +185,6 @@ def test_runs_within_noise_stay(values: list[float]) -> None:
 @given(df=st.integers(1, 400))
 def test_the_usual_distance_is_that_of_half_of_all_pairs_once_the_noise_is_well_known(df: int) -> None:
     distance = usual_distance(Noise(0.01, df))
-
     assert distance > 0.0095
     assert usual_distance(Noise(0.02, df)) == pytest.approx(2 * distance)
     assert usual_distance(Noise(0.01, 10**6)) == pytest.approx(0.01 * math.sqrt(2) * 0.67449, rel=2e-3)
@@ -211,7 +208,6 @@ def test_the_band_of_near_misses_grows_with_the_noise() -> None:
     narrow, wide = (
         near_scores(1.0, "minimize", Policy(), spread) for spread in (Spread(), Spread(2, 0.0008))
     )
-
     assert narrow == pytest.approx((0.998, 1.002))
     assert wide == pytest.approx((1 - 0.02 * 2**0.5, 1 + 0.02 * 2**0.5))
 
@@ -220,7 +216,5 @@ def test_a_lab_s_setting_gives_new_tags_a_margin_that_holds(monkeypatch: pytest.
     unset = Settings().near_miss_threshold
     monkeypatch.setenv("NEAR_MISS_THRESHOLD", "0.002")
     given = Settings().near_miss_threshold
-
     margins = [first_policy(each, 3).near_miss_margin for each in (unset, given)]
-
     assert margins == [None, 0.002]

@@ -205,7 +205,6 @@ def test_every_retest_has_a_seed_of_its_own(retests: int, own: int | None) -> No
     seeds: list[int] = []
     for _ in range(retests):
         seeds.append(next_seed(own, seeds))
-
     assert len({*seeds, own}) == retests + 1
     assert seeds == sorted(seeds)
 

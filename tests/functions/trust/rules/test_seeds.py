@@ -60,9 +60,7 @@ def test_what_a_seed_does_to_all_runs_is_no_noise_between_them() -> None:
 def test_where_seeds_do_nothing_the_noise_is_what_all_repeats_say() -> None:
     chance = np.random.default_rng(2)
     nights = [night(0.0, 20, chance) for _ in range(300)]
-
     ratios = [own.sigma / noise.sigma for noise, seeds in nights if (own := own_noise(noise, seeds))]
-
     assert np.mean(ratios) == pytest.approx(1, abs=0.02)
     assert np.std(ratios) < 0.05
 
@@ -72,7 +70,6 @@ def test_the_noise_of_runs_on_one_seed_is_a_number_with_no_more_freedom_than_tha
     pairs: list[tuple[float, bool]], noise: Noise
 ) -> None:
     own = own_noise(noise, of(pairs))
-
     assert own is not None
     assert math.isfinite(own.sigma)
     assert own.sigma >= 0
@@ -83,7 +80,6 @@ def test_the_noise_of_runs_on_one_seed_is_a_number_with_no_more_freedom_than_tha
 def test_nothing_is_said_before_two_kept_codes_ran(pairs: list[tuple[float, bool]], noise: Noise) -> None:
     one_kept = [(pair, is_kept and nth == 0) for nth, (pair, is_kept) in enumerate(pairs)]
     seeds = of(one_kept)
-
     assert shift_of(seeds) is None
     assert own_noise(noise, seeds) == noise
     assert own_noise(None, seeds) is None

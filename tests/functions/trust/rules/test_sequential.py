@@ -16,7 +16,6 @@ def test_the_mean_e_value_over_all_signs_is_one_whatever_the_sizes(sizes: list[f
         e_values([s * size for s, size in zip(signs, sizes, strict=True)])[-1]
         for signs in itertools.product((-1, 1), repeat=len(sizes))
     ]
-
     assert sum(ends) / len(ends) == pytest.approx(1.0)
 
 

@@ -78,7 +78,6 @@ def test_only_a_keep_that_can_be_run_beside_its_reference_is_tried(fields: dict[
 
 def test_asked_again_it_is_the_same_unless_it_was_inconclusive_or_something_else_is_asked() -> None:
     begun = plan().model_copy(update={"state": "running"})
-
     assert plan(before=[begun]) == begun
     assert plan("1200", before=[begun]) == begun
     assert plan("8x", before=[begun]).state == "planned"
