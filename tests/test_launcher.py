@@ -182,9 +182,7 @@ def test_pips_settings_reach_uv_unless_it_has_its_own() -> None:
     assert told({**theirs, "UV_INDEX_URL": "file:///f"})["UV_INDEX_URL"] == "file:///f"
 
 
-def test_pips_own_files_count_less_than_what_is_set_for_install_or_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pips_own_files_count_less_than_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured = tmp_path / "pip.conf"
     configured.write_text(
         "[global]\nindex-url = https://all.example/simple\ncert = /all.pem\nproxy = http://all.example\n"

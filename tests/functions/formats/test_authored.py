@@ -126,9 +126,7 @@ def test_a_hypothesis_out_of_bounds_is_refused(changed: dict[str, Any]) -> None:
     ("form", "one", "fitting"),
     [(HypothesisProposals, HYPOTHESIS, {1, 2, 3}), (DimensionProposals, DIMENSION, {0, 1, 2, 3})],
 )
-def test_only_so_many_proposals_fit_a_form(
-    form: type[BaseModel], one: dict[str, Any], fitting: set[int]
-) -> None:
+def test_a_form_has_few_proposals(form: type[BaseModel], one: dict[str, Any], fitting: set[int]) -> None:
     for count in range(5):
         with nullcontext() if count in fitting else pytest.raises(ValidationError):
             form.model_validate({"proposals": [one] * count})

@@ -88,9 +88,7 @@ def test_a_block_closed_by_another_rule_is_read() -> None:
         ("---\nval_bpb: 0.91\nTraceback (most recent call last):\n", False),
     ],
 )
-def test_a_result_is_whole_once_a_block_has_the_metric_and_nothing_says_that_the_run_goes_on(
-    text: str, finished: bool
-) -> None:
+def test_a_result_is_whole_once_a_block_ends_with_the_metric_in_it(text: str, finished: bool) -> None:
     score = PrintedScore("val_bpb")
     score.feed(text.encode())
     assert score.is_whole == finished

@@ -78,9 +78,7 @@ class Requests:
         return {name: min(each[WARM:]) for name, each in self._found.items()}
 
 
-async def test_no_request_calls_more_of_our_functions_than_its_ceiling(
-    process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_call_within_their_ceilings(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = Random(0)
     monkeypatch.setattr(configs, "SystemRandom", lambda: chance)
     lab = Requests(process)

@@ -53,9 +53,7 @@ async def test_what_a_process_says_of_itself_is_looked_up_for_every_announcement
     assert threading.main_thread() not in threads  # git may take its time; the loop does not wait for it
 
 
-async def test_a_process_stays_present_after_any_fault(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_fault_leaves_a_process_present(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     faults = iter([OSError("no git here")])
 
     def facts() -> Mapping[str, Any]:

@@ -238,9 +238,7 @@ async def test_a_child_whose_event_loop_hangs_is_killed_with_its_process_group(t
         assert lab.said[0] == "web gave no sign of life for 2 s: killed"
 
 
-async def test_a_child_may_take_long_to_start_but_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_child_may_start_late_but_not_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path, spec("web", silent_s=0.1)) as lab:
         await asyncio.sleep(1.0)
         assert lab.said == []

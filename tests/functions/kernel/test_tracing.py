@@ -89,9 +89,7 @@ async def test_without_an_exporter_the_trace_passes_on(client: httpx.AsyncClient
     assert (await process.stream.last(1))[0].trace == HEADERS["traceparent"]
 
 
-async def test_every_event_carries_the_trace_of_what_caused_it(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_events_carry_the_trace_of_their_cause(client: httpx.AsyncClient, process: Process) -> None:
     def trace_of(response: httpx.Response) -> str:
         assert response.is_success, response.text
         return response.headers["traceresponse"]

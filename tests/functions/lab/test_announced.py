@@ -66,9 +66,7 @@ async def test_a_usage_limit_is_one_event_and_shown(client: httpx.AsyncClient, p
     assert "`usage limit reached, resets 3am`" in night["markdown"]
 
 
-async def test_an_agent_writes_a_limit_once_a_minute_and_into_its_tag_alone(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_an_agent_writes_one_limit_a_minute(client: httpx.AsyncClient, process: Process) -> None:
     await limited(client)  # there is no such tag yet
     await open_tag(client)
     for since in (1, 2, 3):

@@ -93,9 +93,7 @@ def ids(*patches: str) -> set[str]:
     return {str(patch_id(patch.encode())) for patch in patches}
 
 
-async def test_the_patches_of_runs_that_were_not_kept_move_and_are_read_from_there(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_patches_of_discards_are_read_elsewhere(client: httpx.AsyncClient, process: Process) -> None:
     await a_night(client)
 
     moved = await told(client, "/api/lab/archive")

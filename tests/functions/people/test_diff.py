@@ -118,9 +118,7 @@ LR = ("-LR = 0.1", "+LR = 0.2")
     ],
     ids=["another value", "undone", "removed", "another file", "all undone", "from the base"],
 )
-async def test_the_change_between_two_codes_is_no_diff_of_patches(
-    one: str, two: str, change: list[str]
-) -> None:
+async def test_the_change_of_two_codes_is_no_diff_of_patches(one: str, two: str, change: list[str]) -> None:
     found = await between(one.encode(), two.encode(), "a", "b")
     assert found.diff is not None
     lines = [line for line in found.diff.splitlines()[2:] if not line.startswith("diff --git ")]
@@ -233,8 +231,6 @@ async def test_no_configuration_of_git_is_heard(monkeypatch: pytest.MonkeyPatch,
         ({"N": 1}, {"N": 1.0}, ["-N = 1", "+N = 1.0"]),
     ],
 )
-def test_only_constants_that_differ_are_shown(
-    a: dict[str, object], b: dict[str, object], lines: list[str]
-) -> None:
+def test_differing_constants_are_shown(a: dict[str, object], b: dict[str, object], lines: list[str]) -> None:
     head = ["--- s-1", "+++ s-2"] if lines else []
     assert between_configs(a, b, "s-1", "s-2").splitlines() == [*head, *lines]

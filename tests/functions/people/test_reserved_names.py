@@ -13,9 +13,7 @@ NAMES = pytest.mark.parametrize("name", ["lab", "system", "System"])
 
 
 @NAMES
-async def test_no_token_is_issued_or_enrolled_under_them(
-    client: httpx.AsyncClient, process: Process, name: str
-) -> None:
+async def test_no_token_is_made_under_them(client: httpx.AsyncClient, process: Process, name: str) -> None:
     client.headers.update(await bearer(process, "olga", "operator"))
     invite = await told(client, "/api/token/issue", name="team", role="agent", kind="enroll", uses=9)
 

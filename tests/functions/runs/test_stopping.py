@@ -359,9 +359,7 @@ async def test_another_attempt_begins_without_the_extension_of_the_first(lab: La
     assert await ranked(again, (9.9, 0.8), 0.8, experiments) == "stop"
 
 
-async def test_a_run_that_was_given_more_time_still_ends_with_its_tag_s_budget(
-    lab: Lab, process: Process
-) -> None:
+async def test_an_extended_run_still_ends_with_its_tag_s_budget(lab: Lab, process: Process) -> None:
     await five_runs(lab)
     submitted = await told(lab.client, "/api/experiment/submit", **idea())
     await told(lab.client, "/api/tag/budget", tag="mar11", gpu_seconds=330)

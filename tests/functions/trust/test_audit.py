@@ -130,9 +130,7 @@ async def test_a_slot_that_a_worker_leaves_which_does_not_serve_it_is_found(
     ]
 
 
-async def test_an_open_lab_whose_operators_have_tokens_is_found(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_an_open_lab_with_operator_tokens_is_found(client: httpx.AsyncClient, process: Process) -> None:
     client.headers.update(await bearer(process, "olga", "operator"))
     assert (await post(client, "lab/audit"))["violations"] == []
     await process.lab.command("DEL", process.lab.keys("closed"))

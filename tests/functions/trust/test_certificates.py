@@ -173,9 +173,7 @@ async def test_what_cannot_be_run_in_pairs_is_refused_with_the_reason(tag: TagUn
         assert said in (await tag.refused(409, "/api/trust/certify", **fields))["detail"]
 
 
-async def test_a_tag_has_a_limited_number_of_certificates(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_certificates_of_a_tag_are_limited(tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(tag)
     await tag.trained(0.8)
     monkeypatch.setattr("state.trust.MOST", 1)

@@ -26,9 +26,7 @@ async def noise_df(tag: TagUnderTest) -> int:
 
 
 @pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
-async def test_an_agent_s_own_number_is_no_keep_where_the_lab_measures(
-    tag: TagUnderTest, keep_rule: str
-) -> None:
+async def test_an_agent_s_number_is_no_keep_in_a_measured_tag(tag: TagUnderTest, keep_rule: str) -> None:
     await tag.open(keep_rule=keep_rule)
     await tag.trained(2.821, commit_sha="aaaaaaa")
 
@@ -302,9 +300,7 @@ async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(t
 
 
 @pytest.mark.parametrize(("value", "base"), [(0.75, "mar11-2"), (0.95, "mar11-3")])
-async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came_after_it(
-    tag: TagUnderTest, value: float, base: str
-) -> None:
+async def test_a_claim_measured_late_meets_the_newer_base(tag: TagUnderTest, value: float, base: str) -> None:
     await tag.open(keep_rule="strict", traces=ONE_BRANCH)
     await tag.trained(1.0, selection_id=await selected(tag))
     await tag.claimed(0.5, selection_id=await selected(tag))
@@ -332,9 +328,7 @@ async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(tag
 
 
 @pytest.mark.parametrize(("value", "became"), [(0.75, "merged"), (1.05, "live")])
-async def test_a_claimed_merge_ends_its_source_once_it_is_measured_as_a_keep(
-    tag: TagUnderTest, value: float, became: str
-) -> None:
+async def test_a_measured_merge_ends_its_source(tag: TagUnderTest, value: float, became: str) -> None:
     await tag.open(traces={"mode": "multi", "target_traces": 2, "max_parallel": 9})
     for base in (1.0, 1.1):
         await tag.trained(base, selection_id=await selected(tag))

@@ -429,9 +429,7 @@ async def test_a_best_that_another_run_of_its_code_contradicts_gives_way(tag: Ta
 
 
 @pytest.mark.parametrize(("further", "status"), [(9.8, "keep"), (9.95, "discard")])
-async def test_the_largest_gain_is_forgotten_once_further_runs_contradict_it(
-    tag: TagUnderTest, further: float, status: str
-) -> None:
+async def test_a_refuted_largest_gain_is_forgotten(tag: TagUnderTest, further: float, status: str) -> None:
     await tag.open()
     await tag.baseline(10.001, 10.002, first=10.0)
     for value in (9.9, 0.0001):

@@ -104,9 +104,7 @@ async def test_a_slow_repeat_shows_that_the_code_is_slow(mine: TagUnderTest) -> 
 
 
 @pytest.mark.parametrize("more", [{"mfu_percent": 40.0}, {}])
-async def test_slow_code_that_uses_the_gpu_as_the_baseline_does_runs_once(
-    tag: TagUnderTest, more: dict[str, float]
-) -> None:
+async def test_slow_code_with_the_baseline_s_mfu_runs_once(tag: TagUnderTest, more: dict[str, float]) -> None:
     await open_tag(tag.client, base_commit=BASE, policy={"baseline_repeats": 0})
     await add_gpu(tag.client, gpu_name="H100")
     await tag.submit()

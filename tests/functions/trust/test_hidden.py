@@ -182,9 +182,7 @@ async def test_what_cannot_have_a_hidden_split_is_refused_at_setup(tag: TagUnder
         assert said in refusal["detail"]
 
 
-async def test_no_key_but_its_own_holds_a_number_and_no_backup_holds_that_key(
-    tag: TagUnderTest, tmp_path: Path
-) -> None:
+async def test_only_its_own_key_holds_a_number_and_no_backup_does(tag: TagUnderTest, tmp_path: Path) -> None:
     await opened(tag, keep_rule="strict", test=True)
     await tried(tag, 1.0, 0.7219183645)
     await tried(tag, 0.9, 0.7219183646)

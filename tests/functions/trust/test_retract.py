@@ -367,9 +367,7 @@ async def test_branches_that_stood_on_it_fall_back(tag: TagUnderTest) -> None:
     assert (await tag.selected())["base_experiment_id"] == waits
 
 
-async def test_the_best_score_of_a_long_branch_stays_where_another_result_is_taken_back(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_branch_keeps_its_best_score(tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retests, "NODES_READ", 3)
     await tag.branch(target=1)
     for value in (1.0, 0.5, 1.2, 1.3, 1.4, 1.5):

@@ -108,9 +108,7 @@ async def test_a_trusted_score_is_shown_with_what_was_reported_wherever_the_valu
     assert (line["val_bpb"], line["reported"]) == (0.9, 0.3)
 
 
-async def test_what_an_agent_measures_itself_is_a_claim_from_the_first_run_on(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_an_agent_s_first_run_is_a_claim(client: httpx.AsyncClient, process: Process) -> None:
     await opened(client, policy={"baseline_first": False})
     await add_gpu(client)
 
@@ -127,9 +125,7 @@ async def test_what_an_agent_measures_itself_is_a_claim_from_the_first_run_on(
     assert (await told(client, "/api/lab/audit"))["violations"] == []
 
 
-async def test_a_worker_hands_in_no_score_that_the_evaluator_did_not_measure(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_worker_sends_only_evaluated_scores(client: httpx.AsyncClient, process: Process) -> None:
     await opened(client, policy={"baseline_first": False})
     await add_gpu(client)
     name = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]

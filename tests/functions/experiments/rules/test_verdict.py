@@ -52,7 +52,7 @@ def test_what_is_better_is_kept_and_never_a_near_miss(value: float, best: float,
 
 
 @given(VALUES, st.none() | VALUES, MARGINS)
-def test_maximising_mirrors_minimising(value: float, best: float | None, margin: float) -> None:
+def test_maximising_is_a_mirror(value: float, best: float | None, margin: float) -> None:
     mirrored = judge(-value, None if best is None else -best, "maximize", margin)
 
     assert judge(value, best, "minimize", margin) == mirrored

@@ -120,9 +120,7 @@ def test_a_keep_that_others_precede_needs_more_evidence_and_one_after_others_tha
 
 
 @given(st.lists(st.floats(-20, 20), max_size=12), st.integers(1, 5), st.floats(0.01, 0.3))
-def test_what_holds_is_kept_in_its_order_and_grows_from_none_with_the_rate(
-    values: list[float], pairs: int, rate: float
-) -> None:
+def test_what_holds_is_in_order_and_grows_by_the_rate(values: list[float], pairs: int, rate: float) -> None:
     known = {"base": 0.0} | {str(n): value for n, value in enumerate(values)}
     keeps = placed(*list(known)[1:])
 

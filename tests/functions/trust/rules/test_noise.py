@@ -88,9 +88,7 @@ def test_equal_means_are_a_coin_s_toss(
 
 
 @given(NEAR, NEAR, RUNS, RUNS, NOISES)
-def test_maximising_mirrors_minimising(
-    value: float, other: float, runs: int, others: int, noise: Noise
-) -> None:
+def test_maximising_is_a_mirror(value: float, other: float, runs: int, others: int, noise: Noise) -> None:
     mirrored = p_better(Mean(-value, runs), Mean(-other, others), noise, "maximize")
     assert p_better(Mean(value, runs), Mean(other, others), noise, "minimize") == mirrored
 

@@ -127,7 +127,5 @@ def test_an_extended_run_is_compared_with_as_if_it_had_not_been() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"), [({"attempt": 0}, time(300.0)), ({"gpu_class": "cpu"}, time(300.0)), ({}, time(0.0))]
 )
-def test_nothing_is_compared_with_a_time_that_no_worker_measured(
-    fields: dict[str, Any], told: TimeSpent
-) -> None:
+def test_no_run_is_compared_with_an_unmeasured_time(fields: dict[str, Any], told: TimeSpent) -> None:
     assert reference_after(trained(**fields), told, None) is None

@@ -174,7 +174,7 @@ def test_whatever_is_played_each_step_is_allowed_and_taken_once_and_in_the_end_n
 
 
 @given(PLAYS, EFFORTS)
-def test_maximising_mirrors_minimising(play: Play, effort: Effort) -> None:
+def test_maximising_is_a_mirror(play: Play, effort: Effort) -> None:
     mirrored: Play = [
         First(-move.value, move.trainable, move.keep_rule)
         if isinstance(move, First)
