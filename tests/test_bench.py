@@ -77,13 +77,6 @@ def test_what_holds_gains_almost_what_greedy_keeping_gains_and_is_true(sigma: fl
     assert sum(night[fdr.NEWEST] for night in found) >= least * sum(greedy)
 
 
-@pytest.mark.parametrize("paired", [0.0, PAIRED])
-def test_of_the_same_code_almost_nothing_ever_holds(paired: float) -> None:
-    nights = [fdr.longer(KeepingNight.drawn(seed, paired, True), seed, paired) for seed in range(20)]
-    labs = [fdr.stated(fdr.Stating(last=32), night, 0.0006) for night in nights]
-    assert sum(lab.worst for lab in labs) <= 2
-
-
 def test_a_hidden_split_refuses_the_best_of_many_changes_without_an_effect_and_keeps_honest_gains() -> None:
     rng, tags = np.random.default_rng(0), 100
     assert hidden.promotions(rng, tags, 12, None, is_hidden=False) >= 0.9 * tags

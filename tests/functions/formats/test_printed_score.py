@@ -40,13 +40,28 @@ def test_the_block_is_read_with_names_in_lower_case() -> None:
     }
 
 
-def test_the_last_block_wins_over_one_printed_earlier() -> None:
-    assert score("---\nval_bpb: 0.1\n" + BLOCK) == 0.9979
+CLOSED = "---\nval_bpb: 0.91\nnum_steps: 10\n---"
 
 
-def test_a_progress_line_that_ends_in_carriage_returns_hides_neither_marker_nor_metric() -> None:
-    log = "\rstep 1\rstep 2\r---\r\nval_bpb: 1.5\r\nmfu_percent: 39.8\r"
-    assert printed_in(log, "val_bpb").metrics == {"val_bpb": 1.5, "mfu_percent": 39.8}
+@pytest.mark.parametrize(
+    ("log", "metrics"),
+    [
+        ("---\nval_bpb: 0.1\n---\nval_bpb: 0.9979\n", {"val_bpb": 0.9979}),
+        (
+            "\rstep 1\rstep 2\r---\r\nval_bpb: 1.5\r\nmfu_percent: 39.8\r",
+            {"val_bpb": 1.5, "mfu_percent": 39.8},
+        ),
+        (CLOSED, {"val_bpb": 0.91, "num_steps": 10.0}),
+        (f"{CLOSED}\nall done in 3.2 s\nval_loss: 3\n", {"val_bpb": 0.91, "num_steps": 10.0}),
+        (f"{CLOSED}\nval_bpb: 0.8\n", {"val_bpb": 0.8}),
+        ("---\nval_bpb: 0.91\nINFO reloaded, val_bpb=0.95\n", {"val_bpb": 0.91}),
+        ("---\nlr: 0.1\n---\nval_bpb: 1.2\n" + "loss 3.1\n" * 20_000 + "val_bpb: 0.91\n", {"val_bpb": 0.91}),
+        ("Depth: 3\nval_bpb: 2\ndepth: 1\nother: 5\n" + "x" * 300_000, {"val_bpb": 2.0, "depth": 1.0}),
+    ],
+    ids=range(8),
+)
+def test_the_last_block_or_line_of_the_metric_counts(log: str, metrics: dict[str, float]) -> None:
+    assert printed_in(log, "val_bpb").metrics == metrics
 
 
 @pytest.mark.parametrize("line", ["----", "--- x", "x ---", "-- -", "'---'"])
@@ -67,13 +82,6 @@ def test_nan_and_infinity_are_handed_on_for_the_caller_to_judge() -> None:
     assert (metrics["loss"], metrics["big"]) == (-math.inf, math.inf)
 
 
-def test_a_block_closed_by_another_rule_is_read() -> None:
-    log = "---\nval_bpb: 0.91\nnum_steps: 10\n---"
-    assert printed_in(log, "val_bpb").metrics == {"val_bpb": 0.91, "num_steps": 10.0}
-    assert score(f"{log}\nall done in 3.2 s\nval_loss: 3\n") == 0.91
-    assert score(f"{log}\nval_bpb: 0.8\n") == 0.8
-
-
 @pytest.mark.parametrize(
     ("text", "finished"),
     [
@@ -92,15 +100,6 @@ def test_a_result_is_whole_once_a_block_ends_with_the_metric_in_it(text: str, fi
     score = PrintedScore("val_bpb")
     score.feed(text.encode())
     assert score.is_whole == finished
-
-
-def test_a_block_comes_before_what_is_logged_after_it() -> None:
-    assert score("---\nval_bpb: 0.91\nINFO reloaded, val_bpb=0.95\n") == 0.91
-
-
-def test_a_rule_before_the_training_does_not_hide_a_score_far_below_it() -> None:
-    log = "---\nlr: 0.1\n---\nval_bpb: 1.2\n" + "loss 3.14159\n" * 20_000 + "val_bpb: 0.91\n"
-    assert score(log) == 0.91
 
 
 # -- lines
@@ -320,11 +319,6 @@ def test_the_reason_names_what_was_printed_in_the_place_of_the_metric(log: str, 
 )
 def test_an_evaluator_s_value_is_that_of_the_last_plain_line(log: str, value: float | None) -> None:
     assert printed_in(log, "val_bpb").plain == value
-
-
-def test_of_several_names_each_has_its_own_last_line() -> None:
-    log = "Depth: 3\nval_bpb: 2\ndepth: 1\nother: 5\n" + "x" * 300_000 + "\n"
-    assert printed_in(log, "val_bpb").metrics == {"val_bpb": 2.0, "depth": 1.0}
 
 
 # -- any output

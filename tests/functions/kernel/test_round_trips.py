@@ -243,31 +243,36 @@ async def certificates(a: Counter) -> None:
 
 
 async def readers(a: Counter) -> None:
-    await a.paid("experiment::best", tag=PLAIN)
     await a.paid("experiment::best, known noise", tag=SURE)
-    await a.paid("experiment::get", experiment_id=f"{PLAIN}-2")
-    await a.paid("experiment::log", experiment_id=f"{PLAIN}-2")
-    await a.paid("experiment::history", tag=PLAIN, limit=50)
-    await a.paid("experiment::near_misses", tag=PLAIN)
+    for name in ("experiment::get", "experiment::log"):
+        await a.paid(name, experiment_id=f"{PLAIN}-2")
     await a.paid("experiment::wait, of a finished experiment", experiment_id=f"{PLAIN}-2")
     await a.paid("report::diff", experiment_a=f"{PLAIN}-1", experiment_b=f"{PLAIN}-2")
-    await a.paid("report::night", tag=PLAIN)
+    await a.paid("experiment::history", tag=PLAIN, limit=50)
     await a.paid("report::progress", tag=PLAIN, format="svg")
-    await a.paid("report::agents", tag=SURE)
-    await a.paid("report::runs", tag=SURE)
-    await a.paid("report::summary", tag=PLAIN)
-    await a.paid("report::tags")
-    await a.paid("report::tsv", tag=PLAIN)
-    await a.paid("search::policy", tag=PLAIN)
-    await a.paid("search::strategy", tag=PLAIN)
-    await a.paid("pool::list")
+    for verb in (
+        "experiment::best",
+        "experiment::near_misses",
+        "search::policy",
+        "search::strategy",
+        "event::list",
+    ):
+        await a.paid(verb, tag=PLAIN)
+    for page in ("night", "summary", "tsv"):
+        await a.paid(f"report::{page}", tag=PLAIN)
+    for page in ("agents", "runs"):
+        await a.paid(f"report::{page}", tag=SURE)
     await a.paid("agent::announce", tag=PLAIN, agent="ada", state="working")
     await a.paid("pool::announce", process="keeper@h:1")
-    await a.paid("lab::status")
-    await a.paid("function::calls")
-    await a.paid("function::list")
-    await a.paid("event::list", tag=PLAIN)
-    await a.paid("cron::list")
+    for lists in (
+        "report::tags",
+        "pool::list",
+        "lab::status",
+        "function::calls",
+        "function::list",
+        "cron::list",
+    ):
+        await a.paid(lists)
 
 
 async def operators(a: Counter) -> None:
@@ -275,20 +280,17 @@ async def operators(a: Counter) -> None:
     await a.paid("search::set_strategy", tag=PLAIN, mode="exploit", reason="enough was explored")
     await a.paid("experiment::resume", tag=PLAIN)
     await a.paid("experiment::retract", experiment_id=f"{SURE}-1", reason="wrong data")
-    await a.paid("tag::pause", tag=PLAIN)
-    await a.paid("tag::unpause", tag=PLAIN)
-    await a.paid("tag::pause_all")
-    await a.paid("tag::unpause_all")
+    for verb in ("pause", "unpause"):
+        await a.paid(f"tag::{verb}", tag=PLAIN)
+    for name in ("tag::pause_all", "tag::unpause_all", "lab::archive", "lab::audit"):
+        await a.paid(name)
     await a.paid("tag::budget", tag=PLAIN, runs=1000)
-    await a.paid("lab::archive")
-    await a.paid("lab::audit")
-    await a.paid("cron::pause", function="pool::sweep")
-    await a.paid("cron::resume", function="pool::sweep")
-    await a.paid("cron::run", function="pool::sweep")
+    for verb in ("pause", "resume", "run"):
+        await a.paid(f"cron::{verb}", function="pool::sweep")
     added = await a.paid("webhook::add", url="http://127.0.0.1:9/x")
     await a.paid("webhook::list")
-    await a.paid("webhook::test", id=added["id"])
-    await a.paid("webhook::remove", id=added["id"])
+    for verb in ("test", "remove"):
+        await a.paid(f"webhook::{verb}", id=added["id"])
     await buried(a.process)
     await a.paid("event::dead")
     await a.paid("event::redrive", all=True)
@@ -343,14 +345,11 @@ async def organisers(a: Counter) -> None:
     await a.paid("journal::checkpoint", tag="new-swarm")
     await a.paid("journal::checkpoint, nothing new", tag="new-swarm")
     await a.paid("journal::list")
-    await a.paid("hypothesis::draft", tag="new-swarm")
-    await a.paid("hypothesis::tell", tag="new-swarm")
-    await a.paid("dimension::draft", tag="new-swarm")
     await a.paid("program::refresh")
-    await a.paid("program::refresh, of a tag", tag="new-swarm")
-    await a.paid("program::write", tag="new-swarm")
-    await a.paid("program::list", tag="new-swarm")
-    await a.paid("program::diff", tag="new-swarm")
+    for told in ("hypothesis::draft", "hypothesis::tell", "dimension::draft", "program::refresh, of a tag"):
+        await a.paid(told, tag="new-swarm")
+    for verb in ("write", "list", "diff"):
+        await a.paid(f"program::{verb}", tag="new-swarm")
     for quiet in ("program::current", "journal::read"):
         await a.paid(quiet)
     for quiet in ("graph", "graph_summary", "shadow_scorecards"):

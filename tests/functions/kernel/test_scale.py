@@ -67,20 +67,17 @@ async def a_day(process: Process) -> dict[str, tuple[dict[str, int], int]]:
         return answers[0]
 
     page = await paid("history", "experiment::history", tag=TAG, limit=50)
-    await paid("next page", "experiment::history", tag=TAG, limit=50, cursor=page["next_cursor"] // 2)
-    await paid("one status", "experiment::history", tag=TAG, limit=50, status="discard")
-    await paid("one category", "experiment::history", tag=TAG, limit=50, category="optimizer")
-    await paid("oldest", "experiment::history", tag=TAG, limit=50, order="oldest")
-    await paid("best", "experiment::best", tag=TAG)
+    half = {"cursor": page["next_cursor"] // 2}
+    for part in (half, {"status": "discard"}, {"category": "optimizer"}, {"order": "oldest"}):
+        await paid(f"history by {[*part]}", "experiment::history", tag=TAG, limit=50, **part)
     near = await paid("near misses", "experiment::near_misses", tag=TAG, limit=50)
     assert near["total"] > len(near["near_misses"]) == 50
-    await paid("suggest", "search::suggest_direction", tag=TAG)
-    await paid("brief", "report::brief", tag=TAG)
-    await paid("summary", "report::summary", tag=TAG)
-    await paid("tags", "report::tags")
-    await paid("status", "lab::status")
-    await paid("get", "experiment::get", experiment_id=f"{TAG}-{FEW // 2}")
-    await paid("wait", "experiment::wait", experiment_id=f"{TAG}-{FEW // 2}")
+    for name in ("experiment::best", "search::suggest_direction", "report::brief", "report::summary"):
+        await paid(name, name, tag=TAG)
+    for name in ("report::tags", "lab::status"):
+        await paid(name, name)
+    for name in ("experiment::get", "experiment::wait"):
+        await paid(name, name, experiment_id=f"{TAG}-{FEW // 2}")
 
     kept = await paid("register", "experiment::register", **idea(TAG, diff="+x\n", parent_id=f"{TAG}-2"))
     await paid("complete, kept", "experiment::complete", experiment_id=kept["experiment_id"], val_bpb=0.9)

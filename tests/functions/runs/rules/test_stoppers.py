@@ -68,7 +68,7 @@ def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, t
 @pytest.mark.parametrize(
     ("settings", "checkpoint"),
     [
-        *((Stopping(), at(rank, 0.8)) for rank in (0.0, 50.0, 100.0)),
+        *((Stopping(extend_at=0.8), at(rank, 0.8)) for rank in (0.0, 50.0, 100.0)),
         *((STOCHASTIC, at(100.0, bucket)) for bucket in BUCKETS),
         *((CERTAIN, at(0.0, strategy=strategy)) for strategy in ("falsify", "validate", "decision_sprint")),
     ],
