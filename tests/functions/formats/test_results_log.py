@@ -82,10 +82,24 @@ def test_a_log_without_a_header_has_the_published_columns() -> None:
     assert [(row.line, row.value) for row in excerpt("headless.tsv").rows] == [(1, 0.99), (2, 0.98)]
 
 
-def test_tabs_in_a_text_do_not_move_the_columns_after_it() -> None:
-    log = read_log(b"val_bpb\tdescription\tstatus\tseed\n0.9\twith\ttwo\ttabs\tkeep\t7\n")
-    assert log.rows[0].description == "with\ttwo\ttabs"
-    assert (log.rows[0].outcome, log.rows[0].more) == ("keep", {"seed": "7"})
+@pytest.mark.parametrize(
+    ("raw", "rows"),
+    [
+        (
+            b"val_bpb\tdescription\tstatus\tseed\n0.9\twith\ttwo\ttabs\tkeep\t7\n",
+            [(2, "with\ttwo\ttabs", {"seed": "7"})],
+        ),
+        (b"val_bpb,description,status\n0.9,wider,deeper,keep\n", [(2, "wider,deeper", {})]),
+        (
+            b'val_bpb,status,description\n0.9,keep,"one\ntwo"\n0.9,keep,three\n',
+            [(2, "one\ntwo", {}), (4, "three", {})],
+        ),
+    ],
+)
+def test_a_text_may_have_tabs_commas_and_lines(raw: bytes, rows: list[tuple[int, str, object]]) -> None:
+    log = read_log(raw)
+    assert [(row.line, row.description, row.more) for row in log.rows] == rows
+    assert {(row.value, row.outcome) for row in log.rows} == {(0.9, "keep")}
 
 
 def test_utf_16_with_its_mark_is_read() -> None:
@@ -178,19 +192,6 @@ def test_a_log_is_read_in_each_form_that_loops_keep_it_in(text: str, end: str) -
         "it is a rule of the table",
     }
     assert log.notes == []
-
-
-def test_a_text_in_quotes_may_go_on_over_lines() -> None:
-    log = read_log(b'val_bpb,status,description\n0.9,keep,"one\ntwo"\n0.8,keep,three\n')
-    assert [(row.line, row.value, row.description) for row in log.rows] == [
-        (2, 0.9, "one\ntwo"),
-        (4, 0.8, "three"),
-    ]
-
-
-def test_commas_without_quotes_do_not_move_the_columns_after_a_text() -> None:
-    log = read_log(b"val_bpb,description,status\n0.9,wider,deeper,keep\n")
-    assert [(row.description, row.outcome) for row in log.rows] == [("wider,deeper", "keep")]
 
 
 @pytest.mark.parametrize(

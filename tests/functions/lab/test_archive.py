@@ -163,19 +163,15 @@ async def test_a_restored_lab_reads_its_old_patches_from_the_same_archive(
         await other.close()
 
 
-async def test_nothing_moves_unless_a_policy_says_so(process: Process) -> None:
+@pytest.mark.parametrize("policy", [{"baseline_first": False}, AT_ONCE | {"patches.archive_after_days": 30}])
+async def test_nothing_moves_unless_a_policy_says_so_and_before_its_days_are_over(
+    process: Process, policy: dict[str, object]
+) -> None:
     async with http_client(process) as http:
-        await open_tag(http, policy={"baseline_first": False})
+        await open_tag(http, policy=policy)
         await a_night(http)
         assert (await told(http, "/api/lab/archive"))["moved"] == 0
     assert await at_hand(process.lab) == ids(BETTER, WORSE, WAITS)
-
-
-async def test_a_patch_is_not_moved_before_its_days_are_over(process: Process) -> None:
-    async with http_client(process) as http:
-        await open_tag(http, policy=AT_ONCE | {"patches.archive_after_days": 30})
-        await a_night(http)
-        assert (await told(http, "/api/lab/archive"))["moved"] == 0
 
 
 class TestFaults:

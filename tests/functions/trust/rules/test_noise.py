@@ -73,33 +73,18 @@ def test_the_noise_is_a_number_whatever_was_measured(groups: list[list[float]]) 
     assert noise is None or (math.isfinite(noise.sigma) and noise.sigma >= 0 and noise.df >= 1)
 
 
-@given(VALUES, VALUES, RUNS, RUNS, NOISES, DIRECTIONS)
-def test_a_probability_is_one_whatever_is_compared(
-    value: float, other: float, runs: int, others: int, noise: Noise, direction: Direction
-) -> None:
-    assert 0 <= p_better(Mean(value, runs), Mean(other, others), noise, direction) <= 1
-
-
-@given(NEAR, RUNS, RUNS, NOISES, DIRECTIONS)
-def test_equal_means_are_a_coin_s_toss(
-    value: float, runs: int, others: int, noise: Noise, direction: Direction
-) -> None:
-    assert p_better(Mean(value, runs), Mean(value, others), noise, direction) == 0.5
-
-
-@given(NEAR, NEAR, RUNS, RUNS, NOISES)
-def test_maximising_is_a_mirror(value: float, other: float, runs: int, others: int, noise: Noise) -> None:
-    mirrored = p_better(Mean(-value, runs), Mean(-other, others), noise, "maximize")
-    assert p_better(Mean(value, runs), Mean(other, others), noise, "minimize") == mirrored
-
-
-@given(NEAR, NEAR, RUNS, RUNS, NOISES, DIRECTIONS)
-def test_what_speaks_for_one_side_speaks_against_the_other(
+@given(NEAR | VALUES, NEAR | VALUES, RUNS, RUNS, NOISES, DIRECTIONS)
+def test_a_probability_has_those_of_the_other_side_and_direction_and_is_even_for_equal_means(
     value: float, other: float, runs: int, others: int, noise: Noise, direction: Direction
 ) -> None:
     mine = p_better(Mean(value, runs), Mean(other, others), noise, direction)
     theirs = p_better(Mean(other, others), Mean(value, runs), noise, direction)
+    opposite: Direction = "maximize" if direction == "minimize" else "minimize"
+
+    assert 0 <= mine <= 1
     assert mine + theirs == pytest.approx(1)
+    assert p_better(Mean(-value, runs), Mean(-other, others), noise, opposite) == mine
+    assert p_better(Mean(value, runs), Mean(value, others), noise, direction) == 0.5
 
 
 @given(NEAR, NEAR, NEAR, NOISES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from functions.trust.rules.audit_tags import LATE, SearchProgress
 
 
@@ -16,27 +18,26 @@ def told(results: int, *bests: tuple[int, float]) -> SearchProgress:
     return course
 
 
-def test_a_search_of_fewer_than_25_results_counts_as_improving() -> None:
-    assert told(24).is_improving
-    assert not told(25 + LATE).is_improving
-
-
-def test_a_search_improves_while_its_best_run_is_one_of_the_newest_50_and_clearly_better() -> None:
-    assert told(100, (5, -0.05), (60, -0.06)).is_improving
-    assert not told(100, (5, -0.05), (60, -0.0504)).is_improving
-    assert not told(100, (5, -0.05), (50, -0.06)).is_improving
-    assert told(40, (5, -0.01)).is_improving
+@pytest.mark.parametrize(
+    ("results", "bests", "is_improving"),
+    [
+        *((24, [], True), (25 + LATE, [], False)),  # fewer than 25 results count as improving
+        (100, [(5, -0.05), (60, -0.06)], True),
+        (100, [(5, -0.05), (60, -0.0504)], False),  # not clearly better
+        (100, [(5, -0.05), (50, -0.06)], False),  # not among the newest 50
+        (40, [(5, -0.01)], True),
+        (100, [(5, -0.05), (95, -0.06)], False),  # what changed within the newest ten is not sure
+        (105, [(5, -0.05), (95, -0.06)], True),
+    ],
+)
+def test_whether_a_search_improves(results: int, bests: list[tuple[int, float]], is_improving: bool) -> None:
+    assert told(results, *bests).is_improving == is_improving
 
 
 def test_a_best_from_before_that_is_restored_is_no_improvement() -> None:
     course = told(100, (5, -0.05), (60, -0.06))
     course.hear("best.changed", {"experiment_id": "swarm-5", "val_bpb": -0.05})
     assert not course.is_improving
-
-
-def test_what_changed_within_the_newest_ten_results_is_not_sure() -> None:
-    assert not told(100, (5, -0.05), (95, -0.06)).is_improving
-    assert told(105, (5, -0.05), (95, -0.06)).is_improving
 
 
 def test_crashes_are_no_results_and_stopped_runs_are() -> None:
