@@ -153,7 +153,6 @@ def test_chaos_excuses_only_a_submit_after_its_lease(code: str, lease_ends: str,
 def test_adaptive_stopping_saves_on_both_kinds_of_curves_and_spares_the_best(name: str) -> None:
     found = earlystop.measured(earlystop.pool(name), "adaptive", range(12))
     bound = earlystop.POOLS[name]
-
     assert bound is not None
     assert found.used <= bound.used + 0.02
     assert found.best >= 0.9
@@ -212,9 +211,7 @@ def test_at_most_one_certificate_in_a_hundred_is_false_and_the_bench_has_the_rul
     noise: str,
 ) -> None:
     gains = certify.drawn(certify.NOISES[noise], 0.0, 2000, np.random.default_rng(3))
-
     certified, pairs = certify.decisions(gains)
-
     assert certified.mean() <= 0.015
     for row, was_certified, count in [*zip(gains, certified, pairs, strict=True)][:200]:
         assert (decided([*row], 0.01, 30)[0] == "certified") == was_certified

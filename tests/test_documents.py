@@ -88,12 +88,10 @@ def test_the_function_table_is_as_it_is() -> None:
 
 def test_every_setting_stands_in_the_env_example_with_its_default() -> None:
     shown = dict(re.findall(r"^# (NIGHTJAR_\w+)=(.*)$", ENV, re.MULTILINE))
-
     expected = {
         f"NIGHTJAR_{name.upper()}": "" if info.default is None else str(info.default)
         for name, info in Settings.model_fields.items()
     }
-
     assert shown == expected
 
 
@@ -353,7 +351,6 @@ def test_the_troubleshooting_page_has_a_row_for_each_way_to_fail() -> None:
 def test_the_table_of_defaults_shows_the_values_of_the_code() -> None:
     rows = re.findall(r"^\| .+ \| `(.+)` \| (\w+) `(.+)` \|$", PAGES["defaults"], re.MULTILINE)
     assert len(rows) == sum(line.startswith("| ") for line in PAGES["defaults"].splitlines()) - 1
-
     for shown, kind, name in rows:
         assert shown == _default(kind, name), (kind, name)
     named = {name for _, kind, name in rows if kind == "policy"}

@@ -76,7 +76,6 @@ def test_an_environment_serves_the_requirements_it_was_made_from(
 ) -> None:
     if made_from:
         stamp(checkout, made_from)
-
     assert (current(checkout, dev=False), current(checkout, dev=True)) == serves
     for name in ("requirements.txt", "requirements-dev.txt"):
         (checkout / name).write_text("others\n")
@@ -243,9 +242,7 @@ def test_pip_fetches_what_installs_the_rest(checkout: Path) -> None:
 @pytest.mark.parametrize("failing", ["requirements-setup.txt", "bin/uv --directory"])
 def test_pip_installs_the_rest_where_uv_cannot(checkout: Path, failing: str) -> None:
     setup = Setup(checkout, failing)
-
     setup.install(None, False)
-
     assert failing in setup.ran[-2]
     assert "-m pip install" in setup.ran[-1]
     assert "--require-hashes" in setup.ran[-1]
@@ -256,9 +253,7 @@ def test_development_tools_are_added_to_what_is_there(checkout: Path) -> None:
     stamp(checkout, "requirements.txt")
     (checkout / ".venv" / "bin" / "pip").touch()
     setup = Setup(checkout)
-
     setup.install(None, True)
-
     assert not any("venv ./.venv" in line for line in setup.ran)
     assert current(checkout, dev=False)
 

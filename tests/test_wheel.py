@@ -136,9 +136,7 @@ def test_the_commands_of_the_install_page_are_those_of_the_wheel(installed: Inst
 def test_a_module_of_somebody_else_is_not_taken_for_ours(installed: Installed) -> None:
     for name in OURS:
         (installed.home / f"{name}.py").write_text("raise SystemExit('not ours')\n")
-
     done = installed.nightjar("config", PYTHONPATH=str(installed.home))
-
     for name in OURS:
         (installed.home / f"{name}.py").unlink()
     assert done.returncode == 0, done.stderr

@@ -76,9 +76,7 @@ def test_a_form_describes_its_fields_reads_back_stays_so_and_takes_no_other(form
 
 def test_what_a_hypothesis_form_accepts_is_what_the_gate_reads() -> None:
     proposal = HypothesisProposal.model_validate(HYPOTHESIS).model_dump(mode="json", exclude_none=True)
-
     found = gated(proposal, "swarm", SOME, [], {"LR": 0.01}, source="llm_proposed", now=7.0)
-
     assert found.answer.reason == "schema_valid_and_novel"
     assert found.hypothesis is not None
     assert found.hypothesis.config_constraint == {"DEPTH": {"min": 16}, "LR": [0.01, 0.02]}

@@ -43,7 +43,6 @@ BEHIND = "import torch\nLR = 3e-4\nx: list[int] = [1]\n"
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_constants_of_a_script_for_a_later_python_are_read_and_set(line: str, newline: str) -> None:
     script = f"WIDTH = 64\n{line}\n{BEHIND}".replace("\n", newline)
-
     assert read_constants(script).items() >= {"WIDTH": 64, "LR": 3e-4, "x": [1]}.items()
     assert patch_constants(script, {"LR": 0.02, "WIDTH": 8}) == script.replace("3e-4", "0.02").replace(
         "64", "8"

@@ -41,7 +41,6 @@ def test_a_patch_in_a_line(lines: list[str], words: str) -> None:
         *("diff --git a/train.py b/train.py", "index 1..2 100644", "--- a/train.py", "+++ b/train.py"),
         "@@ -1 +1 @@",
     ]
-
     assert in_a_line("\n".join([*head, " same", *lines, ""])) == words
     assert in_a_line("") == "unchanged"
 

@@ -188,7 +188,6 @@ def test_a_bar_is_the_score_only_where_nothing_else_names_the_metric(bar: str) -
 @pytest.mark.parametrize("value", ["0.95", "0.950", "nan"])
 def test_text_behind_an_open_bar_is_a_line_of_its_own(bar: str, value: str) -> None:
     drawn = f"\r{bar.format(value)}"
-
     assert score(f"{drawn}val_bpb: 0.91") == 0.91
     assert score(f"{drawn} final val_bpb: 0.91\n{drawn}\n") == 0.91
     block = printed_in(f"{drawn}---\nval_bpb: 0.91\nepoch_s: 3\n{drawn}\nINFO val_bpb=0.8", "val_bpb")
@@ -413,10 +412,8 @@ def test_megabytes_of_hostile_output_cost_no_more_than_their_length(hostile: str
 
 def test_what_is_kept_of_an_open_line_does_not_grow_with_it() -> None:
     read = PrintedScore("val_bpb")
-
     for _ in range(1000):
         read.feed(b"." * 1000)
-
     assert len(read._begun) <= 16 * 1024
     read.feed(b"val_bpb: 0.91")
     assert read.result().metrics == {"val_bpb": 0.91}

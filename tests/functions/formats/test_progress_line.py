@@ -67,7 +67,6 @@ def test_what_is_no_whole_progress_line_with_a_finite_loss_is_passed_over(line: 
 
 def test_a_number_that_is_cut_in_two_is_read_once_it_is_whole() -> None:
     lines = ProgressLines()
-
     assert lines.feed(b"\rstep 00010 (1.0%) | loss: 2.3") == []
     assert lines.feed(b"456") == []
     assert lines.feed(b"78 ") == []

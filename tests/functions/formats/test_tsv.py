@@ -30,7 +30,6 @@ def test_an_escaped_text_can_be_read_back(text: str) -> None:
     while rest:
         pair = {"\\\\": "\\", "\\t": "\t", "\\n": "\n"}.get(rest[:2])
         plain, rest = (plain + pair, rest[2:]) if pair else (plain + rest[0], rest[1:])
-
     assert plain == text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -103,7 +103,6 @@ def test_what_is_no_secret_stays_readable(text: str) -> None:
 def test_a_known_secret_is_hidden_wherever_it_stands_and_under_whatever_name() -> None:
     canary = uuid.uuid4().hex
     hide(f"redis://:{canary}%2F1@127.0.0.1:1/0")
-
     assert canary not in scrubbed(f"AUTH {canary}/1 and {canary}%2F1")
     with logged() as lines, bound(facts={"password": "short", "note": [f"<{canary}/1>"]}):
         log.info("done")

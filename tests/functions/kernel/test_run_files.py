@@ -79,7 +79,6 @@ SCRIPTS = {
 def test_ignored_data_that_a_script_names_is_told_before_the_first_run(repo: Repository, script: str) -> None:
     ignored(repo)
     repo.commit({"train.py": script})
-
     assert left_behind(repo.path, (), None) == [
         "no commit has data: if runs read it, start `up` or the worker with --link data"
     ]

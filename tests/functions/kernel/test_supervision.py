@@ -204,7 +204,6 @@ async def test_a_large_log_is_put_aside_at_a_start(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(functions.kernel.process.supervision, "_KEEP_LOG_BYTES", 100)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "web.log").write_text("x" * 101)
-
     async with running(tmp_path, spec("web")) as lab:
         assert lab.log("web") == "up\n"
         assert (tmp_path / "logs" / "web.log.1").read_text() == "x" * 101

@@ -116,7 +116,6 @@ def test_every_file_that_declares_functions_is_a_home_of_its_nouns() -> None:
         for file in FUNCTIONS.rglob("*.py")
         for noun in re.findall(r'^@function\(\s*"(\w+)::', file.read_text(), re.MULTILINE)
     }
-
     assert declaring == {(home, noun) for noun, homes in HOMES.items() for home in homes}
 
 
@@ -148,9 +147,7 @@ def test_every_model_of_a_request_or_answer_has_a_name_of_its_own() -> None:
     for found in table().values():
         models |= {*within(found.request), *within(found.response)}
         models |= {*within(found.accept.response)} if found.accept else set()
-
     named = Counter(model.__name__ for model in models)
-
     assert [name for name, count in named.items() if count > 1] == []
 
 
@@ -166,11 +163,9 @@ def within(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def test_a_get_that_writes_is_refused_unless_only_workers_send_it() -> None:
     fetched = (Http("GET", "/api/noun/verb"),)
-
     for roles in (("agent",), ("operator",), ("agent", "worker"), ("anyone",)):
         with pytest.raises(BadTable, match=r"'noun::verb' writes, but GET /api/noun/verb"):
             check({"noun::verb": declared(triggers=fetched, writes=True, roles=roles)})
-
     check({"noun::verb": declared(triggers=fetched, writes=True, roles=("worker",))})
     check({"noun::verb": declared(triggers=fetched, writes=False)})
 
@@ -188,7 +183,6 @@ async def test_a_bundle_is_made_of_what_is_provided() -> None:
         return Told(name=type(desk.telephone).__name__)
 
     invoker = Invoker({"noun::verb": declared(handler=calling, needs={"desk": Desk})}, [Telephone()])
-
     assert await invoker.call("noun::verb", {"name": "x"}, invoker.system("test")) == Told(name="Telephone")
     with pytest.raises(BadTable, match=r"desk\.telephone: Telephone, which nobody provides"):
         Invoker({"noun::verb": declared(needs={"desk": Desk})}, [])
@@ -209,10 +203,8 @@ async def test_a_caller_of_another_role_is_refused() -> None:
 
 async def test_a_request_that_does_not_validate_names_its_fields_without_their_values() -> None:
     invoker = Invoker({"noun::verb": verb}, [])
-
     with pytest.raises(Invalid) as refusal:
         await invoker.call("noun::verb", {"name": ["secret"], "x" * 1000: 1}, invoker.system("test"))
-
     assert "name" in refusal.value.detail
     assert "secret" not in refusal.value.detail
     assert len(refusal.value.detail) < 1000

@@ -38,9 +38,7 @@ async def test_no_flood_of_agents_is_remembered(client: httpx.AsyncClient, proce
     presence = Presence(process.lab)
     for nth in range(MOST_AGENTS):
         await presence.announce(f"agent@/mar11/a{nth}", {"kind": "agent"})
-
     document = await refused(client, 409, ANNOUNCE, tag="mar11", agent="one-more", state="working")
-
     assert f"{MOST_AGENTS} agents are announced already" in document["detail"]
     await told(client, ANNOUNCE, tag="mar11", agent="a7", state="working")
 

@@ -216,7 +216,5 @@ class TestFaults:
         await a_night(client)
         [digest] = ids(WORSE)
         await process.lab.command("SET", process.lab.keys("diffs", digest), "another")
-
         assert (await told(client, "/api/lab/archive"))["moved"] == 0
-
         assert digest in await at_hand(process.lab)

@@ -91,9 +91,7 @@ async def test_constants_that_runs_set_over_their_code_are_told_in_words(
     await open_tag(client)
     for code, config in zip(codes, configs, strict=True):
         await registered(client, diff=code, config_delta=config)
-
     answer = await told(client, "/api/report/diff", experiment_a="mar11-1", experiment_b="mar11-2")
-
     assert answer["constants"] == (words and f"{words}{HOLDS}")
     assert (answer["diff"] == "") == (codes[0] == codes[1])
 
@@ -193,7 +191,6 @@ async def test_a_git_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (tmp_path / "git").write_text(f"#!/bin/sh\n{end}\n")
         (tmp_path / "git").chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
-
         with pytest.raises(Unavailable, match=r"git diff ended with (3|-9)"):
             await between(patch(0.1), patch(0.2), "a", "b")
 

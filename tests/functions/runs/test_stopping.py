@@ -157,11 +157,9 @@ async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> No
 async def test_a_value_that_no_rule_knows_is_refused(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     unknown = {"rule": "best", "eta": 1, "max_prob": 1.1, "extend_at": 0.5, "min_peers": 0}
-
     for name, value in (unknown | {"tick_source": "stderr"}).items():
         change = {f"stopping.{name}": value}
         problem = await refused(client, 422, "/api/search/set-policy", tag="mar11", policy=change)
-
         assert "stopping" in problem["detail"], name
 
 
@@ -231,9 +229,7 @@ async def test_a_result_that_is_taken_back_is_ranked_no_more(lab: Lab) -> None:
     await open_tag(lab.client, policy=CERTAIN)
     await lab.run((1.0, 0.2), (1.0, 0.4))
     await lab.run((0.5, 0.2), (0.5, 0.4), prints=0.5)
-
     await told(lab.client, "/api/experiment/retract", experiment_id="mar11-2", reason="a bug")
-
     assert [await lab.pool(bucket) for bucket in (0.2, 0.4)] == [{"mar11-1": 1.0}] * 2
     assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
 
@@ -293,7 +289,6 @@ async def test_a_run_need_not_report_where_nothing_is_stopped_early_or_its_agent
     await lab.run()
     await open_tag(lab.client, "own", policy=CERTAIN)
     await tried(lab.client, 1.0, "own")
-
     assert await told_of(lab, "mar11-1") == [None, None]
     assert await told_of(lab, "own-1") == [None, None]
 
@@ -310,9 +305,7 @@ async def five_runs(lab: Lab, **policy: Any) -> None:
 
 async def test_the_best_run_is_given_more_time_once(lab: Lab) -> None:
     await five_runs(lab)
-
     best = await lab.run((1.9, 0.76), (1.8, 0.8), (1.7, 0.84), prints=0.9)
-
     assert lab.orders == [Extension(extra_s=60, budget_s=360)] * 3  # the same one, said again
     assert await events_of(lab.process, "run.extended") == []  # it never reported beyond its budget
     assert (best["status"], best["val_bpb"], best["reason"]) == ("keep", 0.9, None)

@@ -120,7 +120,6 @@ async def test_no_renewal_outlives_its_run(client: httpx.AsyncClient) -> None:
 
     with pytest.raises(ZeroDivisionError):
         await trained(client, Broken(nothing))
-
     assert not [t for t in asyncio.all_tasks() if "_renew_until" in str(t.get_coro())]
 
 
@@ -144,11 +143,8 @@ async def the_gpu(client: httpx.AsyncClient) -> dict[str, Any]:
 
 async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(client: httpx.AsyncClient) -> None:
     runner = Surveyed(BEFORE)
-
     await leased(client)
-
     await trained(client, runner)
-
     assert runner.proven_by == [BEFORE]
     gpu = await the_gpu(client)
     assert (gpu["status"], gpu["unproven"], gpu["footprint"]) == ("idle", False, None)

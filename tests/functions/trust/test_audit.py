@@ -134,7 +134,6 @@ async def test_an_open_lab_with_operator_tokens_is_found(client: httpx.AsyncClie
     client.headers.update(await bearer(process, "olga", "operator"))
     assert (await post(client, "lab/audit"))["violations"] == []
     await process.lab.command("DEL", process.lab.keys("closed"))
-
     assert (await post(client, "lab/audit"))["violations"] == [
         "the lab is open, though operators have 2 tokens"
     ]

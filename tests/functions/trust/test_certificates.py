@@ -67,9 +67,7 @@ async def test_a_gain_on_every_seed_is_certified_after_the_seventh_pair(tag: Tag
 async def test_a_pair_is_queued_in_drawn_order(tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(tag)
     monkeypatch.setattr("functions.trust.certificates.secrets.choice", lambda both: both[1])
-
     begun = await certify(tag)
-
     assert begun["pairs"][0]["first"] == "reference"
     queued = [e["subject"] for e in await tag.events("experiment.queued")]
     assert queued[-2:] == ["mar11-1.2", "mar11-2.2"]
@@ -115,10 +113,8 @@ async def test_a_crashed_run_has_its_pair_run_again_three_times_at_most(tag: Tag
 async def test_a_retraction_ends_it(tag: TagUnderTest, name: str) -> None:
     await opened(tag)
     await certify(tag)
-
     await tag.told("/api/experiment/retract", experiment_id=name, reason="a wrong data set")
     found = await followed(tag)
-
     assert (found["state"], found["reason"]) == ("inconclusive", f"{name} was retracted")
     assert [e["state"] for e in await tag.events("certificate.decided")] == ["inconclusive"]
 

@@ -90,9 +90,7 @@ async def test_a_true_claim_is_promoted_and_confirmed_by_runs_of_the_lab_alone(t
 async def test_the_lab_runs_no_claim_that_would_be_discarded_if_it_were_true(tag: TagUnderTest) -> None:
     await tag.open()
     await tag.trained(1.0)
-
     answer = await tag.claimed(1.0005)
-
     assert (answer["claimed"], answer["near_miss"], answer["retest"]) == (True, False, None)
     assert (await tag.experiment("mar11-2"))["retests"] == 0
     assert (await tag.told("/api/experiment/near-misses", tag="mar11"))["total"] == 0
@@ -171,10 +169,8 @@ async def test_a_claim_is_run_again_where_its_worker_was_stopped(tag: TagUnderTe
     await tag.open()
     await tag.trained(1.0)
     await tag.claimed(0.5)
-
     await tag.told("/api/experiment/stop", experiment_id="mar11-2.2")
     await tag.judge("mar11-2.2")
-
     assert (await tag.experiment("mar11-2"))["retests"] == 2
 
 
@@ -258,9 +254,7 @@ async def test_a_repeated_report_of_a_claim_is_answered_as_at_first(tag: TagUnde
     await tag.trained(1.0)
     first = await tag.claimed(0.5)
     await tag.measured("mar11-2.2", 0.75)
-
     again = await tag.told("/api/experiment/complete", experiment_id="mar11-2", val_bpb=0.5)
-
     assert again == first | {"replayed": True}
 
 

@@ -109,9 +109,7 @@ async def test_slow_code_with_the_baseline_s_mfu_runs_once(tag: TagUnderTest, mo
     await add_gpu(tag.client, gpu_name="H100")
     await tag.submit()
     await ended(tag, await tag.begun("mar11-1"), 1.0, 1000, mfu_percent=40.0)
-
     answer = await ended(tag, await tag.begun("mar11-2"), 1.2, 500, **more)
-
     assert answer["status"] == ("discard" if more else "queued")
 
 

@@ -219,7 +219,6 @@ async def test_a_change_without_which_the_code_crashes_is_kept(chain: Chain) -> 
 async def test_a_chain_that_no_worker_trained_is_refused(client: httpx.AsyncClient, process: Process) -> None:
     tag = TagUnderTest(client, process)
     await open_tag(client, policy={"baseline_first": False})
-
     assert "has no keep yet" in (await tag.refused(409, "/api/trust/distil", tag="mar11"))["detail"]
     await tag.tried(0.9)
     assert "trained by a worker" in (await tag.refused(409, "/api/trust/distil", tag="mar11"))["detail"]

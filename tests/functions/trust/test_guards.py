@@ -69,9 +69,7 @@ async def test_a_run_that_breaks_a_guard_is_a_discard_that_says_which_with_value
 async def test_a_value_behind_a_broken_guard_is_no_near_miss_and_never_promoted(tag: TagUnderTest) -> None:
     await tag.open(guards={"at_most": {"ms": 20}})
     await ran(tag, 1.0, ms=10)
-
     broken = await ran(tag, 0.5, ms=30)
-
     assert (broken["near_miss"], broken["trust"], broken["retest"]) == (False, None, None)
     await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="a wrong file")
     assert (await tag.summary())["best"] is None

@@ -216,9 +216,7 @@ async def test_a_code_that_ignores_the_budget_is_inconclusive_and_may_run_again(
 async def test_both_codes_run_on_the_keep_s_class_of_gpu(tag: TagUnderTest) -> None:
     await opened(tag)
     await add_gpu(tag.client, "host:other", gpu_name="L4")
-
     one = await transfer(tag)
-
     pins = {(await tag.experiment(one[side]))["pinned_gpu"] for side in ("candidate", "reference")}
     assert len(pins) == 1
     assert pins <= {"host:gpu0", "host:gpu1", "host:gpu2"}

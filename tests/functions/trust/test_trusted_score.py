@@ -158,11 +158,9 @@ async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, local
 async def test_no_score_is_trusted_where_nothing_measures_it(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     name = await registered(client)
-
     document = await refused(
         client, 422, "/api/experiment/complete", experiment_id=name, val_bpb=0.9, score="trusted"
     )
-
     assert "evaluator_command" in document["hint"]
 
 

@@ -33,7 +33,6 @@ def test_a_tag_that_only_begins_alike_is_another(named: dict[str, object]) -> No
 
 def test_names_are_told_apart_to_the_letter() -> None:
     ann = Caller("ann", "agent", "t")
-
     with pytest.raises(Forbidden):
         check_own(ann, "Ann", "x-1")
     with pytest.raises(Forbidden):

@@ -147,7 +147,6 @@ def test_a_metric_that_is_maximised_ranks_the_other_way_round(lower: int, equal:
     peers = lower + equal + higher
     down = standing("minimize", lower=lower, equal=equal, peers=peers)
     up = standing("maximize", lower=lower, equal=equal, peers=peers)
-
     assert down.peers == up.peers == peers
     assert down.rank + up.rank == pytest.approx(100)
     assert (down.better, down.worse) == (up.worse, up.better)
@@ -156,9 +155,7 @@ def test_a_metric_that_is_maximised_ranks_the_other_way_round(lower: int, equal:
 @given(values=st.lists(st.integers(-5, 5), min_size=1, max_size=60), mine=st.integers(-5, 5))
 def test_ties_rank_in_the_middle_of_what_is_better_and_worse(values: list[int], mine: int) -> None:
     lower, equal = sum(v < mine for v in values), sum(v == mine for v in values)
-
     rank = standing("minimize", lower=lower, equal=equal, peers=len(values)).rank
-
     worst = standing("minimize", lower=lower + equal, equal=0, peers=len(values)).rank
     best = standing("minimize", lower=lower, equal=0, peers=len(values)).rank
     assert rank == pytest.approx((worst + best) / 2)

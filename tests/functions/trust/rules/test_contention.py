@@ -62,7 +62,6 @@ def test_steps_a_second_are_those_of_the_training(fields: dict[str, Any], steps:
 
 def test_cpu_seconds_count_on_a_cpu_slot_alone() -> None:
     ran = {"attempt": 1, "num_steps": 10, "training_seconds": 10, "wall_seconds": 12, "cpu_seconds": 6}
-
     assert [
         found.cpu_seconds
         for name in ("cpu", "H100")

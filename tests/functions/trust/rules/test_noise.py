@@ -113,7 +113,6 @@ def test_nobody_waits_for_scipy_who_does_not_ask_for_a_probability() -> None:
 
 def test_a_run_that_went_wrong_is_an_outlier_and_one_that_noise_explains_is_not() -> None:
     before = Repeats(3, 1.0, 2e-7)
-
     assert is_outlier(before, 6.5, Noise(0.0003, 2))
     assert is_outlier(before, 0.99, Noise(0.0003, 8))
     assert not is_outlier(before, 0.99, Noise(0.0003, 2))  # three runs do not know their noise that well
@@ -150,10 +149,8 @@ def test_a_contradicted_first_run_leaves_what_the_others_make_without_it(further
 
 def test_a_first_run_that_few_others_contradicted_leaves_once_more_are_known() -> None:
     alone = Spread()
-
     before, learned = folded([0.0001, 2.83], alone)
     after, in_all = folded([0.0001, 2.83, 2.831], alone)
-
     assert (before.is_contradicted, learned.df) == (False, 1)
     assert (after.is_contradicted, in_all.df) == (True, 1)
     assert in_all.squares == pytest.approx(5e-7)

@@ -177,7 +177,6 @@ def test_a_ruling(which: str) -> None:
 
 def test_rivals_that_do_not_beat_the_incumbent_again_are_dismissed() -> None:
     found = race(OLD, rivals=[Played(3, 0.997, (1.01,), None, "discard")])
-
     step = found.step()
     assert isinstance(step, Dismiss)
     ruling = found.ruling(step)

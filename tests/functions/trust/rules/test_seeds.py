@@ -157,9 +157,7 @@ def test_a_confirmed_keep_teaches_its_pair_and_with_the_first_the_baselines() ->
 def test_a_demoted_keep_says_how_far_runs_differ_but_not_what_the_seed_does() -> None:
     before = learned(Confirm("new"), [BASE, NEW], [], Seeds(), KNOWN)
     lucky = Contender(SeedScores("lucky", 0.9975, (0.9995,)), "provisional")
-
     after = learned(Demote("lucky"), [NEW, lucky], [], before, KNOWN)
-
     assert (after.pairs, after.kept) == (3, 2)
     assert shift_of(after) == shift_of(before)
     assert after.bar == before.bar
@@ -180,7 +178,6 @@ def test_both_runs_bear_out_half_way_to_the_second(first: float, second: float, 
 
 def test_only_a_lead_on_both_runs_of_the_incumbent_is_worth_a_second_run() -> None:
     unlucky = borne_out(SeedScores("unlucky", 1.0, (0.998,)), 0.0)
-
     assert is_hopeless(0.9995, unlucky)
     assert is_hopeless(0.999, unlucky)
     assert not is_hopeless(0.9985, unlucky)
