@@ -48,26 +48,16 @@ def check_retractable(e: Experiment) -> None:
     """Raise Conflict for an open experiment, a retest, one without a result, or retracted for another reason."""
     if e.status in ("keep", "discard") and e.val_bpb is not None:
         return
+    name, hint = e.experiment_id, "only what was kept or discarded can be taken back"
+    detail = f"{name} is {e.status}: it has no result that counts"
     if e.retest_of is not None:
-        detail, hint = (
-            f"{e.experiment_id} is a retest: it counts only as evidence for {e.retest_of}",
-            f"retract {e.retest_of}, or stop the retest while it runs",
-        )
+        detail = f"{name} is a retest: it counts only as evidence for {e.retest_of}"
+        hint = f"retract {e.retest_of}, or stop the retest while it runs"
     elif e.status in OPEN:
-        detail, hint = (
-            f"{e.experiment_id} is {e.status}: it has no result yet",
-            "stop it: POST /api/experiment/stop",
-        )
+        detail, hint = f"{name} is {e.status}: it has no result yet", "stop it: POST /api/experiment/stop"
     elif e.status == "retracted":
-        detail, hint = (
-            f"{e.experiment_id} was retracted before: {e.retracted_because}",
-            f"GET /api/experiment/{e.experiment_id} shows it",
-        )
-    else:
-        detail, hint = (
-            f"{e.experiment_id} is {e.status}: it has no result that counts",
-            "only what was kept or discarded can be taken back",
-        )
+        detail = f"{name} was retracted before: {e.retracted_because}"
+        hint = f"GET /api/experiment/{name} shows it"
     raise Conflict(detail, hint=hint, fields={"experiment_status": e.status})
 
 
