@@ -367,6 +367,18 @@ async def test_branches_that_stood_on_it_fall_back(tag: TagUnderTest) -> None:
     assert (await tag.selected())["base_experiment_id"] == waits
 
 
+async def test_a_branch_that_loses_a_result_takes_none_of_another_branch(tag: TagUnderTest) -> None:
+    await tag.branch(target=2)
+    for value in (1.0, 0.9, 0.5, 0.8):  # of the two branches by turns
+        await tag.grown(value)
+
+    await retracted(tag, "mar11-3")
+
+    first, second = await Traces(tag.lab).many(["mar11-t1", "mar11-t2"])
+    assert (first.best_score, first.scores) == (1.0, "1.0")
+    assert (second.best_score, second.scores) == (0.8, "0.9 0.8")
+
+
 async def test_a_long_branch_keeps_its_best_score(tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retests, "NODES_READ", 3)
     await tag.branch(target=1)
