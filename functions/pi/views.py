@@ -172,7 +172,7 @@ def _config(f: Findings) -> str:
 
 def _regions(title: str, regions: Sequence[Region]) -> Iterator[str]:
     if regions:
-        names = ("dimension", "from", "to", "runs", "mean", "standard error", "less the others", "clear")
+        names = ("dimension", "from", "to", "runs", "mean delta", "standard error", "less the others", "clear")
         yield f"\n## {title}\n"
         yield from table(names, map(_region, regions))
 

@@ -381,7 +381,7 @@ def _place(r: Region) -> str:
 def _figures(r: Region) -> str:
     digits = decimals(r.error)
     mean = f"{r.mean:+.{digits}f} ± {r.error:.{digits}f}"
-    return f"mean {mean} from {r.runs} runs, {r.apart:+.{digits}f} against the others"
+    return f"mean delta {mean} from {r.runs} runs, {r.apart:+.{digits}f} against the others"
 
 
 def _count(n: int, one: str, several: str) -> str:
