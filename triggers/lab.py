@@ -212,7 +212,6 @@ class LocalLab:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Its processes by name."""
         redis = self._redis.pid
         return self._group.pids | ({} if redis is None else {"redis": redis})
 

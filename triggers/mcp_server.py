@@ -148,7 +148,6 @@ class Tools:
             await manager.handle_request(scope, receive, send)
 
     async def _list(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """The tools that the caller may use."""
         role = _visitor(context).caller.role
         return types.ListToolsResult(
             tools=[

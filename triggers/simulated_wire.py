@@ -189,7 +189,6 @@ class Wire:
         return answer
 
     def _write(self, request: Request, status: int | None, took: float, waited: float) -> None:
-        """One line of the trace."""
         if self._trace is not None:
             row = {
                 "at": time.time(),

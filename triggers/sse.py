@@ -189,7 +189,6 @@ class Broadcast:
 
     @property
     def subscribers(self) -> int:
-        """How many connections there are."""
         return len(self._subscribers)
 
     async def drop_revoked(self, tokens: Tokens) -> None:

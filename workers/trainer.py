@@ -158,7 +158,6 @@ async def train(work: Mapping[str, Any], slot: Slot, settings: Settings, lab: Re
 
 
 async def from_afar(work: Mapping[str, Any], slot: Slot, settings: Settings) -> None:
-    """Train for a lab on another machine."""
     async with calling(remote_of(settings.data_dir), CALLED) as lab:
         await train(work, slot, settings, lab)
 

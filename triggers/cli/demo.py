@@ -162,7 +162,6 @@ def interrupted(settings: Settings, project: Path) -> int:
 
 
 def last_lines(logs: Path) -> str:
-    """The last line of each agent's log."""
     lines = [log.read_text().strip().splitlines()[-1:] for log in sorted(logs.glob("agent-*.log"))]
     return "; ".join(line[0] for line in lines if line)
 

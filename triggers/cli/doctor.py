@@ -287,7 +287,6 @@ def failures(http: LabHttp) -> Iterator[Finding]:
 
 
 def isolation(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """The isolation of each worker's runs."""
     for process in processes:
         if found := process.get("isolation"):
             is_open = str(found).startswith(OPEN_TIERS)

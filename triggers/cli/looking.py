@@ -102,7 +102,6 @@ def show_command(http: LabHttp, experiment: str, as_json: bool) -> None:
 
 
 def _facts(run: dict[str, Any], found: dict[str, Any], digits: int) -> Iterator[tuple[str, str]]:
-    """Names and texts of the known facts."""
     if number := value(run, digits):
         better = gain_in_words(run, found["gain"], digits)
         yield "value", f"{number}{_of_baseline(run, digits)}" + (f", {better}" if better else "")
@@ -169,7 +168,6 @@ def _facts(run: dict[str, Any], found: dict[str, Any], digits: int) -> Iterator[
 
 
 def certificate_line(one: dict[str, Any]) -> str:
-    """A certificate in a line."""
     pairs = sum(pair["measured"] is not None for pair in one["pairs"])
     what = (
         f"{one['state']} at alpha {one['alpha']:g}: a gain over {one['against']} beyond {one['min_gain']:g}"
@@ -180,7 +178,6 @@ def certificate_line(one: dict[str, Any]) -> str:
 
 
 def transfer_line(one: dict[str, Any]) -> str:
-    """A transfer in a line."""
     there = "" if one["longer_gain"] is None else f", {one['longer_gain']:+.3g} at {one['budget_s']:g} s"
     gain = f"{one['gain']:+.3g} at {one['own_budget_s']:g} s{there}"
     why = f"; {one['reason']}" if one["reason"] else ""

@@ -37,7 +37,6 @@ _NEVER_TAKEN = b"\n/.nightjar/\n__pycache__/\n"
 
 
 def base_of(http: LabHttp, tag: str) -> str | None:
-    """The base commit of a tag."""
     base: str | None = http.ask("POST", "/api/report/night", {"tag": tag, "changes": False})["base_commit"]
     return base
 
@@ -102,7 +101,6 @@ class Git:
     # -- trees
 
     def tree(self, commit: str) -> str:
-        """The tree of a commit."""
         return self("rev-parse", f"{commit}^{{tree}}").strip()
 
     def files(self) -> str:

@@ -56,7 +56,6 @@ class Progress:
         self.every_s = IN_A_FILE_S if self.bar.disable else ON_A_TERMINAL_S
 
     def show(self, swarm: Swarm) -> None:
-        """Show how far this one is."""
         done, answers = len(swarm.book.acknowledged), swarm.wire.meter.answers
         if self.bar.disable:
             output.note(f"{swarm.phase}: {done} of {self._runs} runs, {answers} requests")

@@ -349,7 +349,6 @@ class Watched:
             woken.put("event")
 
     def heard(self, event: dict[str, Any]) -> None:
-        """Take in one event."""
         self._events.append(event)
         if event["type"] == "reset":  # events are missing
             self._changed.update(self._results)
@@ -410,7 +409,6 @@ class Watched:
 
 
 def _training(http: LabHttp, tag: str) -> Training:
-    """The tag's runs that train."""
     pages = [
         http.ask(
             "POST",

@@ -148,7 +148,6 @@ def distil_command(http: LabHttp, tag: str | None, yes: bool, as_json: bool) -> 
 
 
 def _budget_line(found: dict[str, Any]) -> str:
-    """The budget in a line."""
     one = found["distillation"]
     return (
         f"{one['tag']}: {counted(len(one['changes']), 'change')} up to {one['best']}, at most {one['most_runs']} runs"
@@ -157,7 +156,6 @@ def _budget_line(found: dict[str, Any]) -> str:
 
 
 def _change_line(change: dict[str, Any]) -> str:
-    """A decided change in a line."""
     loss = "" if change["loss"] is None else f", {change['loss']:+.3g} without it"
     runs = f" ({counted(change['runs'], 'run')})" if change["runs"] else ""
     why = f": {change['reason']}" if change["reason"] else ""
@@ -168,7 +166,6 @@ def _change_line(change: dict[str, Any]) -> str:
 
 
 def _result_line(one: dict[str, Any]) -> str:
-    """The result in a line."""
     if one["state"] != "done":
         return f"stopped: {one['reason']}"
     stay = [change for change in one["changes"] if change["state"] != "dropped"]

@@ -130,7 +130,6 @@ class ExportedRun:
         return [retest["val_bpb"] for retest in shown if retest["val_bpb"] is not None]
 
     def times(self) -> tuple[datetime, datetime]:
-        """Begin and end."""
         began = self.view["started_at"] or self.view["registered_at"]
         return _moment(began), _moment(self.view["finished_at"] or began)
 

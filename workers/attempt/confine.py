@@ -167,7 +167,6 @@ def _without(folder: str, hides: Sequence[str]) -> Iterator[str]:
 
 
 def gpu_devices() -> Iterator[str]:
-    """The device files of this machine's GPUs."""
     for device in _entries("/dev"):
         if device.name.startswith(_GPUS):
             inner = _entries(device.path) if device.is_dir() else [device]
@@ -201,8 +200,6 @@ def refuse_calls(*, leaves: bool) -> None:
 def _filter(
     architecture: int, ioctl: int | None, idle: Iterable[int], refused: Iterable[int]
 ) -> Iterator[bytes]:
-    """The instructions of the filter."""
-
     def step(code: int, value: int, otherwise: int = 0) -> bytes:
         """One instruction; `otherwise`: how many to pass over where a comparison fails."""
         return struct.pack("=HBBI", code, 0, otherwise, value)

@@ -186,7 +186,6 @@ async def measured(
 
 
 def shown(baseline: Baseline) -> str:
-    """A baseline for people."""
     if not baseline.runs:
         return f"baseline: val_bpb {baseline.val_bpb:g}, as you say"
     digits = decimals(baseline.sigma)

@@ -43,7 +43,6 @@ class Leaving:
         """Whether the present run is given back."""
 
     def on_signals(self) -> None:
-        """Handle SIGINT and SIGTERM from now on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.signalled)
@@ -273,7 +272,6 @@ class SwarmTicks(BaselineWatcher):
 
 
 def brief_result(result: Mapping[str, Any]) -> str:
-    """A result for people."""
     if result.get("error"):
         return str(result["error"]).partition("\n")[0]
     if (value := result.get("val_bpb")) is None:
