@@ -463,6 +463,8 @@ time.sleep(2)
 print("---\\nval_bpb: 1")
 """
 LIMITED: tuple[Tier, ...] = ("limits", "bwrap")
+HEAVIER = ("limits", pytest.param("bwrap", marks=pytest.mark.long))
+"""For limits whose way to count is that of the number of processes, which is tried in both."""
 
 
 @pytest.fixture
@@ -486,13 +488,13 @@ async def test_a_run_with_too_many_processes_is_killed(repo: Repository, tier: T
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="no limit of the kernel holds for root")
-@pytest.mark.parametrize("tier", LIMITED)
+@pytest.mark.parametrize("tier", HEAVIER)
 @pytest.mark.usefixtures("few_processes")
 async def test_a_fork_bomb_does_not_outgrow_who_is_to_end_it(repo: Repository, tier: Tier) -> None:
     await killed_for_its_processes(repo, BOMB, tier)
 
 
-@pytest.mark.parametrize("tier", LIMITED)
+@pytest.mark.parametrize("tier", HEAVIER)
 async def test_a_run_that_takes_too_much_memory_is_killed_as_out_of_memory(
     repo: Repository, tier: Tier
 ) -> None:
