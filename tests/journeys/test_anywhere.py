@@ -111,8 +111,8 @@ def submitted(lab: RunningLab, tag: str, seconds: float) -> str:
     ("victim", "status", "least"),
     [
         ("workers.asker", "keep", 2),
-        ("workers.trainer", "keep", 2),
-        # the run ends by itself, or by the keeper that comes after
+        pytest.param("workers.trainer", "keep", 2, marks=pytest.mark.long),
+        # one way of these to run again is enough; the last two end by themselves, or by the keeper that comes after
         pytest.param("workers.keeper", "keep", 1, marks=pytest.mark.long),
         pytest.param("train.py", "crash", 1, marks=pytest.mark.long),
     ],
