@@ -206,13 +206,3 @@ def test_a_replica_that_takes_the_slot_over_under_load_has_what_the_owner_had(
     assert len(found.later) >= CLIENTS * EACH
     assert found.lost.isdisjoint(found.later)
     assert lab.post("lab/audit")["violations"] == []
-
-
-def test_a_cluster_without_a_plain_redis_for_rq_is_refused_at_the_start(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    done = nightjar(tmp_path / "lab", "up", NIGHTJAR_REDIS_URL=cluster.url())
-
-    assert done.returncode == 1
-    assert "NIGHTJAR_BROKER_URL" in done.stderr
-    assert cluster.owner.admin.dbsize() == 0
