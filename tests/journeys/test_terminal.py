@@ -107,18 +107,28 @@ def top(lab: RunningLab) -> Screen:
     return Screen(lab.data, "top")
 
 
-def test_bests_runs_gpus_and_events_are_redrawn_without_clearing_the_screen(lab: RunningLab) -> None:
+def test_bests_runs_gpus_and_events_are_redrawn_at_any_size_without_clearing_the_screen_until_q(
+    lab: RunningLab,
+) -> None:
     with top(lab) as screen:
         lab.until(lambda: "░" in screen.frame, "the running run has a bar")
         frame = screen.frame
         lab.setup("second")
         lab.until(lambda: "tag.created" in screen.frame, "an event is shown without a key")
+        screen.resize(10, 60)
+        lab.until(lambda: len(screen.frame.splitlines()) == 10, "ten rows")
+        screen.press(b"x")
+        screen.press(b"q")
+        assert screen.ended() == 0
 
     assert "1.500000  +0.500000" in frame  # the baseline is 2.0, and lower is better
     assert "t-3" in frame
     assert "cpu0" in frame
     assert r"wider \x1b[2J" in frame
     assert screen.sent.count(ENTERED) == 1
+    assert LEFT in screen.sent
+    assert SHOWN_CURSOR in screen.sent
+    assert "Traceback" not in screen.sent
     assert "\x1b[2J" not in screen.sent
     shown = {c for c in screen.sent if unicodedata.category(c) in ("Cc", "Cf")}
     assert shown <= {"\x1b", "\r", "\n"}
@@ -136,33 +146,19 @@ def test_it_goes_on_over_a_restart_of_the_web_process(lab: RunningLab) -> None:
     assert "Traceback" not in screen.sent
 
 
-def test_a_resize_is_followed_at_once(lab: RunningLab) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_gives_the_terminal_back(lab: RunningLab, number: signal.Signals) -> None:
     with top(lab) as screen:
         lab.until(lambda: "t-3" in screen.frame, "a picture")
-        screen.resize(10, 60)
-        lab.until(lambda: len(screen.frame.splitlines()) == 10, "ten rows")
-
-
-@pytest.mark.parametrize("end", [b"q", b"\x03"], ids=["q", "Ctrl-C"])
-def test_q_and_ctrl_c_give_the_terminal_back(lab: RunningLab, end: bytes) -> None:
-    with top(lab) as screen:
-        lab.until(lambda: "t-3" in screen.frame, "a picture")
-        screen.press(b"x")
-        screen.press(end)
-        assert screen.ended() == 0
+        if number is signal.SIGINT:
+            screen.press(b"\x03")
+        else:
+            screen.process.send_signal(number)
+        assert screen.ended() == (0 if number is signal.SIGINT else 128 + number)
 
     assert LEFT in screen.sent
     assert SHOWN_CURSOR in screen.sent
     assert "Traceback" not in screen.sent
-
-
-def test_sigterm_gives_the_terminal_back_too(lab: RunningLab) -> None:
-    with top(lab) as screen:
-        lab.until(lambda: "t-3" in screen.frame, "a picture")
-        screen.process.send_signal(signal.SIGTERM)
-        assert screen.ended() == 128 + signal.SIGTERM
-
-    assert LEFT in screen.sent
 
 
 def test_a_pipe_gets_one_picture_of_100_columns_without_control_codes(lab: RunningLab) -> None:
