@@ -7,8 +7,7 @@ import json
 import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psutil
@@ -78,24 +77,13 @@ def webs(lab: RunningLab) -> list[psutil.Process]:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     with running_lab(tmp_path_factory.mktemp("lab"), FAST) as found:
-        start(found)
+        found.start("--web", str(WEB), "--cpu", "0")
+        found.post("token/issue", name="me", role="operator")
         yield found
-
-
-def start(lab: RunningLab) -> None:
-    """Start a lab with two web processes and tokens."""
-    lab.start("--web", str(WEB), "--cpu", "0")
-    lab.post("token/issue", name="me", role="operator")
 
 
 @pytest.fixture
 def two(lab: RunningLab) -> Iterator[tuple[Visitor, Visitor]]:
-    with both(lab) as found:
-        yield found
-
-
-@contextmanager
-def both(lab: RunningLab) -> Iterator[tuple[Visitor, Visitor]]:
     """Visitors of different processes."""
     with ExitStack() as stack:
 
@@ -201,13 +189,3 @@ def test_a_killed_process_leaves_the_port_to_the_other_and_comes_back(lab: Runni
 
     lab.until(lambda: len(webs(lab)) == WEB, "it is back")
     lab.until(lambda: lab.get("lab/status")["counts"]["web"] == WEB, "both are announced")
-
-
-def test_what_a_token_has_spent_at_one_process_it_has_spent_at_the_other(tmp_path: Path) -> None:
-    with running_lab(tmp_path, FAST, NIGHTJAR_RATE_PER_S="0.001") as lab:
-        start(lab)
-        shown = {"authorization": f"Bearer {lab.post('token/issue', name='ann', role='agent')['token']}"}
-        with both(lab) as (one, other):
-            answers = [each.ask("GET", "/api/token/whoami", **shown)[0] for each in (one, other, one)]
-
-    assert answers == [200, 429, 429]
