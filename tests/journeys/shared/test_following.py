@@ -201,6 +201,7 @@ print("val_bpb: 2.0")
 """Each line is written in one piece: one that is written in several may be told in several."""
 
 
+@pytest.mark.long  # it follows as `events` does; test_verbs follows a log without a kill
 def test_a_log_that_is_followed_goes_on_after_the_web_process_was_killed(
     lab: RunningLab, tmp_path: Path
 ) -> None:
