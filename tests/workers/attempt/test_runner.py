@@ -464,7 +464,7 @@ print("---\\nval_bpb: 1")
 """
 LIMITED: tuple[Tier, ...] = ("limits", "bwrap")
 HEAVIER = ("limits", pytest.param("bwrap", marks=pytest.mark.long))
-"""For limits whose way to count is that of the number of processes, which is tried in both."""
+"""Tiers of the other limits, which are looked at as the number of processes is."""
 
 
 @pytest.fixture
