@@ -85,7 +85,7 @@ def gains_of(
         own, best = known.get(e.experiment_id), e.compared_with
         if own is None or not is_compared(e):
             continue
-        if best not in before:  # many are compared with the same one
+        if best is not None and best not in before:  # many are compared with the same one
             before[best] = _by_seed(known[best]) if best in known else {}
         if (gain := _gain(before[best], own, direction)) is not None:
             gains[e.experiment_id] = gain.by
