@@ -33,7 +33,7 @@ from functions.trust.distilling import BASE, independent
 from functions.trust.rules.distilling import (
     Finish,
     LeaveOut,
-    RunAgain,
+    RepeatRun,
     finished,
     following,
     left_out,
@@ -113,7 +113,7 @@ class Chain:
             match step:
                 case None:
                     raise AssertionError("no run is awaited")
-                case RunAgain(name, count):
+                case RepeatRun(name, count):
                     self.run(name, count)
                 case LeaveOut(change):
                     without = f"without {change.experiment_id}"

@@ -43,7 +43,7 @@ from state.settings import Settings
 from tests.workers.watching import Orders
 from triggers.cli.demo import make_project
 from workers.attempt import runner as runner_module
-from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
+from workers.attempt.child import EndedCommand, RunCommand, RunTiming, run_command
 from workers.attempt.isolation import chosen
 from workers.attempt.job import TrainedRun, TrainingJob, Watcher
 from workers.attempt.runner import TrainingRunner
@@ -173,7 +173,7 @@ async def scorings(folder: Path, rounds: int, seconds: float) -> dict[str, list[
     """Times that attempts take beside their training, in turns."""
     spent: list[TimeSpent] = []
 
-    async def timed(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
+    async def timed(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedCommand:
         ended = await run_command(command, watcher, pace)
         assert ended.time is not None
         spent.append(ended.time)

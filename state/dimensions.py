@@ -109,7 +109,7 @@ MOST_TRIED = 1000
 """Runs of each status that are read, handed out since the oldest trial began."""
 
 
-class DimensionProposals(Store):
+class ProposedDimensions(Store):
     async def facts(self, tag: str, change: Change | None = None) -> TrialFacts:
         """Proposals and the state of the search, held by a `change`. Raises NotFound: no such tag."""
         keys = self._keys

@@ -301,7 +301,7 @@ class LiveLog:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownFacts:
     runs: Runs[Experiment]
     direction: Direction
     compared: Runs[OneRun] | None

@@ -80,7 +80,7 @@ class HeldGroup:
 
 
 @dataclass(frozen=True)
-class Trimmed:
+class TrimResult:
     """The result of a trimming: numbers of dropped and kept entries, dropped groups and consumers."""
 
     entries: int = 0
@@ -89,8 +89,8 @@ class Trimmed:
     consumers: int = 0
     held: HeldGroup | None = None
 
-    def __add__(self, other: Trimmed) -> Trimmed:
-        return Trimmed(
+    def __add__(self, other: TrimResult) -> TrimResult:
+        return TrimResult(
             self.entries + other.entries,
             other.kept,
             self.groups + other.groups,
@@ -475,7 +475,7 @@ class Stream(Store):
         bindings = await self._lab.command("ZRANGE", self._lab.keys("bindings"), 0, -1)
         return ["events", *sorted({str(b).partition(" ")[0] for b in bindings} - {"events"})]
 
-    async def trim(self, stream: str, *, keep_s: float, keep: int) -> Trimmed:
+    async def trim(self, stream: str, *, keep_s: float, keep: int) -> TrimResult:
         """Drop entries that every live group has finished, older than `keep_s` and not among the `keep` newest.
 
         It works in short steps, because other clients of Redis wait during each.
@@ -489,13 +489,13 @@ class Stream(Store):
             "most": TRIM_STEP,
             "forget": None if stream == "events" else 1,
         }
-        whole = Trimmed()
+        whole = TrimResult()
         while True:
             answer = json.loads(
                 await self._lab.move("trim_stream", keys={"stream": self._lab.keys(stream)}, args=limits)
             )
             held = answer.get("held")
-            step = Trimmed(
+            step = TrimResult(
                 answer["dropped"],
                 answer["length"],
                 tuple(answer["groups"]),  # an empty table of Lua is an object in JSON

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
@@ -375,3 +376,16 @@ def _default(kind: str, name: str) -> str:
             assert found is not None
             value = next(parameter.default for parameter in found.params if option in parameter.opts)
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def test_no_two_classes_of_the_product_have_one_name() -> None:
+    sources = (
+        path.read_text()
+        for top in ("functions", "state", "triggers", "workers")
+        for path in sorted((ROOT / top).rglob("*.py"))
+    )
+    names = Counter(
+        name for source in sources for name in re.findall(r"^class ([A-Z]\w*)", source, re.MULTILINE)
+    )
+
+    assert [name for name, times in names.items() if times > 1] == []

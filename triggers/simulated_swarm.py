@@ -19,7 +19,7 @@ from functions.swarm.rules.simulating import LATE_BY, Faults, Hidden, deaths
 from functions.trust.rules.audit_tags import ShownRun, lost, miscounted
 from state.errors import Unavailable
 from triggers.simulated_wire import PATIENCE_S, Book, Refused, Wire
-from triggers.simulated_worker import Fortune, Pace, Proposer, Worker
+from triggers.simulated_worker import Fortune, Proposer, SimulatedPace, Worker
 
 BASE_S, EXTEND_S, SILENT_S = 300.0, 120.0, 300.0
 """Simulated seconds of a run, of its extension, and of silence beyond it after which it is lost.
@@ -61,11 +61,11 @@ class Plan:
         }
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> SimulatedPace:
         if not self.is_private:
-            return Pace(self.speed, budget_s=1.0, lost_after_s=BASE_S / self.speed)
+            return SimulatedPace(self.speed, budget_s=1.0, lost_after_s=BASE_S / self.speed)
         base_s, silent_s = self.policy["budgets.base_s"], self.policy["stale_after_s"]
-        return Pace(self.speed, budget_s=BASE_S / base_s, lost_after_s=base_s + silent_s)
+        return SimulatedPace(self.speed, budget_s=BASE_S / base_s, lost_after_s=base_s + silent_s)
 
     def most_s(self, budget: float) -> float:
         """Seconds for which workers may be at work, given a server's budget: as long as if each run took longest.
@@ -80,20 +80,20 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Used:
+class UsedResources:
     """CPU seconds and resident bytes of a process since its start."""
 
     cpu_s: float
     memory: int
 
 
-def used_by(pids: Mapping[str, int]) -> Iterator[tuple[str, Used]]:
+def used_by(pids: Mapping[str, int]) -> Iterator[tuple[str, UsedResources]]:
     """By those of these processes that run."""
     for name, pid in pids.items():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             times = process.cpu_times()
-            yield name, Used(times.user + times.system, process.memory_info().rss)
+            yield name, UsedResources(times.user + times.system, process.memory_info().rss)
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Found:
     """Asked to stop before all runs were over."""
     unanswered: int = 0
     """Requests without an answer when workers were ended early. Their effect is not known."""
-    used: Mapping[str, Used] = field(default_factory=dict)
+    used: Mapping[str, UsedResources] = field(default_factory=dict)
     """By our process, and by those of a private lab, until this was checked."""
 
     @property

@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 @dataclass
-class Meter:
+class WireMeter:
     """What went over the wire."""
 
     times: dict[str, list[float]] = field(default_factory=dict)
@@ -69,13 +69,13 @@ class Wire:
     def __init__(
         self, url: str, seed: str, *, losses: float = 0.0, most_at_once: int = 64, trace: TextIO | None = None
     ) -> None:
-        self.meter = Meter()
+        self.meter = WireMeter()
         self._chance = Random(f"{seed}/wire")
         self._losses = losses
         self._trace = trace
         tls = ssl.create_default_context() if url.startswith("https:") else None
-        self._connections = [Connection(url, tls) for _ in range(most_at_once)]
-        self._idle: asyncio.LifoQueue[Connection] = asyncio.LifoQueue()
+        self._connections = [WireConnection(url, tls) for _ in range(most_at_once)]
+        self._idle: asyncio.LifoQueue[WireConnection] = asyncio.LifoQueue()
         for connection in self._connections:
             self._idle.put_nowait(connection)
         self._pending = 0
@@ -122,9 +122,9 @@ class Wire:
         is_kept: bool = False,
     ) -> Any:
         """As `answer`, of a request with these parts."""
-        return await self.answer(Request(call, method, path, body, token), due, is_kept=is_kept)
+        return await self.answer(WireRequest(call, method, path, body, token), due, is_kept=is_kept)
 
-    async def answer(self, request: Request, due: float | None = None, *, is_kept: bool = False) -> Any:
+    async def answer(self, request: WireRequest, due: float | None = None, *, is_kept: bool = False) -> Any:
         """The answer to one copy of a request, repeated until there is one; `due` is when it had to be sent.
 
         Time on the loop's clock. An answer of a call that `is_kept` is never thrown away.
@@ -162,7 +162,7 @@ class Wire:
         if not self._pending:
             self._is_quiet.set()
 
-    async def _sent(self, request: Request, due: float) -> Answer | None:
+    async def _sent(self, request: WireRequest, due: float) -> Answer | None:
         """The answer on the wire, if there is one."""
         clock = asyncio.get_running_loop().time
         connection = await self._idle.get()
@@ -188,7 +188,7 @@ class Wire:
         self._write(request, None if answer is None else answer.status, took, begun - due)
         return answer
 
-    def _write(self, request: Request, status: int | None, took: float, waited: float) -> None:
+    def _write(self, request: WireRequest, status: int | None, took: float, waited: float) -> None:
         if self._trace is not None:
             row = {
                 "at": time.time(),
@@ -203,7 +203,7 @@ class Wire:
 
 
 @dataclass
-class Request:
+class WireRequest:
     call: str
     method: str
     path: str
@@ -236,7 +236,7 @@ class Answer:
         self.is_whole = True
 
 
-class Connection:
+class WireConnection:
     """One connection to a server; it takes a tenth of the CPU time that httpx would. Proxies are not asked."""
 
     def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
@@ -247,7 +247,7 @@ class Connection:
         self._host = at.netloc.rpartition("@")[2]
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def answer(self, to: Request) -> Answer:
+    async def answer(self, to: WireRequest) -> Answer:
         """Raises OSError: there is none. HttpParserError: it is not HTTP."""
         content, head = b"", f"{to.method} {self._path}{to.path} HTTP/1.1\r\nHost: {self._host}\r\n"
         if to.token is not None:

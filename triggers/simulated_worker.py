@@ -17,7 +17,7 @@ from functions.swarm.rules.simulating import Death, Fate, Faults, Hidden, fate, 
 from functions.trust.rules.audit_tags import Acknowledged, SearchProgress
 from state.errors import Unavailable
 from state.ids import number_of
-from triggers.simulated_wire import Book, Refused, Request, Wire
+from triggers.simulated_wire import Book, Refused, Wire, WireRequest
 
 TICKS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 GPUS: Mapping[str, float] = {"Simulated A100": 0.02, "Simulated H100": 0.0}
@@ -26,7 +26,7 @@ STOPPED = "stopped early, as the server said"
 
 
 @dataclass(frozen=True)
-class Pace:
+class SimulatedPace:
     """How the time of a simulation runs."""
 
     speed: float
@@ -53,7 +53,7 @@ class Worker:
         name: str,
         wire: Wire,
         book: Book,
-        pace: Pace,
+        pace: SimulatedPace,
         faults: Faults,
         seed: str,
         hidden: Sequence[Hidden] = (),
@@ -110,7 +110,7 @@ class Worker:
             for each in self.hidden:
                 if each.name in config:
                     self.book.tried.setdefault(each.name, set()).add(run_id)
-        run = Run(self, run_id, config, given["budget_seconds"], fate(self.faults, self.chance))
+        run = SimulatedRun(self, run_id, config, given["budget_seconds"], fate(self.faults, self.chance))
         if not await run.trained(dies_at):
             self.book.abandoned[run_id] = text
             return False
@@ -133,12 +133,12 @@ class Worker:
         if self.chance.random() >= self.faults.duplicates:
             return await self.ask(call, method, path, body, due)
         self.book.duplicates += 1
-        request = Request(call, method, path, body, self.token)
+        request = WireRequest(call, method, path, body, self.token)
         answers = await asyncio.gather(*(self._wire.answer(request, due) for _ in range(2)))
         return max(answers, key=lambda answer: answer.get("action") == "stop")
 
 
-class Run:
+class SimulatedRun:
     def __init__(
         self, worker: Worker, run_id: str, config: Mapping[str, Any], budget: float, its: Fate
     ) -> None:

@@ -19,7 +19,7 @@ from functions.kernel.git import check_data_dir
 from functions.kernel.process.ending import adopt_orphans
 from functions.kernel.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.kernel.process.logs import start_logging
-from functions.kernel.process.remote import Isolation, Joined, WorkerTerms, alone_in, remembered
+from functions.kernel.process.remote import Isolation, JoinedSwarm, WorkerTerms, alone_in, remembered
 from functions.kernel.process.running import exit_with
 from state.errors import Invalid, NightjarError
 from state.program import PROGRAM
@@ -34,10 +34,12 @@ from workers.slot import HealthSampler, Slot, discover
 from workers.swarm.project import taken
 from workers.swarm.runs import DeviceRuns, Leaving
 from workers.swarm.server import CALLED, SwarmServer
-from workers.swarm.working import JoinOptions, SwarmWorker
+from workers.swarm.working import CheckedWorker, JoinOptions
 
 
-async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Callable[[str], None]) -> None:
+async def join(
+    joined: JoinedSwarm, options: JoinOptions, settings: Settings, say: Callable[[str], None]
+) -> None:
     """Join, and work until the owner leaves. Raises Invalid: no usable script or baseline. NightjarError: refused."""
     leaving = Leaving(say)
     leaving.on_signals()
@@ -67,7 +69,7 @@ async def join(joined: Joined, options: JoinOptions, settings: Settings, say: Ca
         )
         server, runs = SwarmServer(lab), DeviceRuns(runner, leaving, say)
         gpu = slot.device.name
-        await SwarmWorker(joined, options, settings, server, project, runs, leaving, say, gpu).go_on()
+        await CheckedWorker(joined, options, settings, server, project, runs, leaving, say, gpu).go_on()
 
 
 def checked_script(terms: WorkerTerms) -> Path:
@@ -79,7 +81,7 @@ def checked_script(terms: WorkerTerms) -> Path:
     return terms.train_py
 
 
-def slot_of(joined: Joined, train_py: Path) -> Slot:
+def slot_of(joined: JoinedSwarm, train_py: Path) -> Slot:
     """This worker's device with the options of its runs. Blocks. Raises Invalid: no such device, Python or tier."""
     terms = joined.terms
     gpus = discover(joined.name, gpu=terms.gpu or "all")
@@ -96,7 +98,7 @@ def slot_of(joined: Joined, train_py: Path) -> Slot:
     )
 
 
-def clear(joined: Joined, slot: Slot, settings: Settings) -> None:
+def clear(joined: JoinedSwarm, slot: Slot, settings: Settings) -> None:
     """Remove processes and folders that a killed worker has left. Blocks."""
     kill_all(joined.mark)
     for _, folder in checkouts_in(slot.work_dir(settings)):
@@ -201,7 +203,7 @@ def main(
     options = JoinOptions(enroll_token, max_runs, baseline_runs, baseline_bpb, use_spec_pipeline)
     try:
         with alone_in(settings.data_dir):
-            joined = remembered(settings.data_dir, Joined)
+            joined = remembered(settings.data_dir, JoinedSwarm)
             if joined is None:
                 raise Invalid("this worker has joined no swarm yet", hint="join with --url URL")
             terms = WorkerTerms.model_validate(

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Drafting:
+class HypothesisDrafting:
     """The stores of a draft."""
 
     hypotheses: Hypotheses
@@ -71,7 +71,7 @@ class DraftedHypotheses(Response):
 
 
 @function("hypothesis::draft", role="operator", writes=True, keeps_answer=False)
-async def accept(request: DraftHypotheses, stores: Drafting) -> DraftBegun:
+async def accept(request: DraftHypotheses, stores: HypothesisDrafting) -> DraftBegun:
     """Ask the lane `pi`; without a language model add what the findings suggest."""
     if not request.cycle:
         return DraftBegun(tag=request.tag, became="nothing", accepted=[])
@@ -97,7 +97,9 @@ async def accept(request: DraftHypotheses, stores: Drafting) -> DraftBegun:
     keeps_answer=False,
     accept=accept,
 )
-async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: Author) -> DraftedHypotheses:
+async def draft(
+    request: DraftHypotheses, call: Call, stores: HypothesisDrafting, author: Author
+) -> DraftedHypotheses:
     """Ask a language model for hypotheses, and add those that pass the gate.
 
     A draft whose process is killed is lost. The next version of the program brings another.
@@ -123,7 +125,7 @@ async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: 
 
 
 async def _entered(
-    tag: str, proposal: Proposal, source: HypothesisSource, stores: Drafting
+    tag: str, proposal: Proposal, source: HypothesisSource, stores: HypothesisDrafting
 ) -> GateView | None:
     """The gate's answer; None: the tag is full."""
     try:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from functions.branches.rules.merging import busy
 from functions.branches.rules.schedulers import scheduler_named
 from functions.branches.rules.select import decide, needed
-from functions.branches.traces import Stores
+from functions.branches.traces import TraceStores
 from functions.experiments.views.hints import obstacle
 from functions.kernel.contract import Call, Command, Every, Line, Response, function
 from functions.kernel.rules.access import check_own
@@ -65,7 +65,7 @@ class Selected(Response):
     context: dict[str, Any] | None = None
 
 
-async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: Stores) -> Selected:
+async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: TraceStores) -> Selected:
     """A selection; waits `wait_s` seconds for a free slot. Raises Conflict: it cannot be, even later (`code`)."""
     time = asyncio.get_running_loop().time
     deadline, next_look = time() + wait_s, 0.0
@@ -88,7 +88,7 @@ async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores
 
 
 async def _try(
-    wish: Wish, request: RequestKey | None, stores: Stores
+    wish: Wish, request: RequestKey | None, stores: TraceStores
 ) -> tuple[Selection | SelectionWait, Tag]:
     while True:
         facts = await stores.traces.facts(wish, request)
@@ -107,7 +107,7 @@ async def _try(
             return made, facts.tag
 
 
-async def _forgotten_tags(stores: Stores) -> set[str]:
+async def _forgotten_tags(stores: TraceStores) -> set[str]:
     """Tags whose slots were freed because their agents are gone; needed if no clock runs the sweeps."""
     patience_s = stores.settings.stale_s
     if await stores.pool.begin_sweep(patience_s / 2 + stores.settings.sweep_s, patience_s):
@@ -166,7 +166,7 @@ class Select(Command):
 
 
 @function("trace::select", role="agent", writes=True, keeps_answer=False, held_for="wait")
-async def select(request: Select, call: Call, stores: Stores) -> Selected:
+async def select(request: Select, call: Call, stores: TraceStores) -> Selected:
     """Lease the trace and parents of one experiment; if there is no free slot, the status is `wait`."""
     parents = list(dict.fromkeys(request.parent_ids))
     wish = Wish(
@@ -212,7 +212,7 @@ class Merge(Command):
 
 
 @function("trace::merge", role="agent", writes=True, keeps_answer=False, held_for="wait")
-async def merge(request: Merge, call: Call, stores: Stores) -> Selected:
+async def merge(request: Merge, call: Call, stores: TraceStores) -> Selected:
     """Select several parents: the bases of two traces, or two near misses; if it is kept, the other traces end."""
     sources = [*([request.into] if request.into and request.sources else []), *request.sources]
     wish = Wish(

@@ -30,7 +30,7 @@ from state.wakeups import Wakeups
 
 
 @dataclass(frozen=True)
-class Stores:
+class TraceStores:
     tags: Tags
     policies: Policies
     experiments: Experiments
@@ -101,7 +101,7 @@ class TraceList(Response):
 
 
 @function("trace::list", role="viewer")
-async def list_traces(request: ListTraces, stores: Stores) -> TraceList:
+async def list_traces(request: ListTraces, stores: TraceStores) -> TraceList:
     """A tag's traces with their tips and bases, and its newest experiments as a graph: parents, status, value."""
     tag = request.tag
     _, (policy, _), forest, still_open, (newest, total_traces), page = await gather(
@@ -198,7 +198,7 @@ class Configured(Response):
 
 
 @function("trace::configure", role="operator", writes=True)
-async def configure(request: Configure, stores: Stores) -> Configured:
+async def configure(request: Configure, stores: TraceStores) -> Configured:
     """Change the traces part of a tag's policy, and the priorities of traces."""
     policy, version = await _changed(request, request.priorities or {}, stores)
     forest = await stores.traces.forest(request.tag)
@@ -215,7 +215,9 @@ async def _checked(_: Policy, new: Policy) -> None:
     check_policy(new)
 
 
-async def _changed(request: Configure, priorities: Mapping[str, float], stores: Stores) -> tuple[Policy, int]:
+async def _changed(
+    request: Configure, priorities: Mapping[str, float], stores: TraceStores
+) -> tuple[Policy, int]:
     """The policy after the request, and its version."""
     named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
     if not named and not request.new_epoch:

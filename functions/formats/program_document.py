@@ -69,7 +69,7 @@ URL, TAG, NAME, LAUNCHER, CURL = "http://127.0.0.1:3111", "mar11", "alice", "./n
 
 
 @dataclass(frozen=True)
-class Reader:
+class DocumentReader:
     """Whom a charter is for."""
 
     url: str
@@ -84,7 +84,7 @@ class Reader:
     """Whether it works in a swarm."""
 
 
-def charter(text: str, reader: Reader) -> str:
+def charter(text: str, reader: DocumentReader) -> str:
     """The text with this reader's URL, tag, name and command in every example."""
     header = f" -H @{shlex.quote(reader.header_file)}" if reader.header_file else ""
     own = {

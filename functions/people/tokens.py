@@ -205,7 +205,7 @@ async def sign_in(request: Command, call: Call, tokens: Tokens) -> SignInCode:
 
 
 @dataclass(frozen=True)
-class Stores:
+class TokenStores:
     tokens: Tokens
     pool: Pool
     experiments: Experiments
@@ -216,7 +216,7 @@ class Stores:
 REASON = "the token that registered it was revoked"
 
 
-async def _forget(gpu: Gpu, stores: Stores) -> bool:
+async def _forget(gpu: Gpu, stores: TokenStores) -> bool:
     """Forget a GPU; False: it is gone already. An experiment there is queued again, or ends."""
     with suppress(NotFound):  # another process has removed it
         while True:
@@ -252,7 +252,7 @@ class Revoked(Response):
 
 
 @function("token::revoke", role="operator", writes=True)
-async def revoke(request: Revoke, stores: Stores) -> Revoked:
+async def revoke(request: Revoke, stores: TokenStores) -> Revoked:
     """End a token at once and for good: its calls, its sessions, and within two seconds its open streams.
 
     The GPUs of its owner leave the pool. If the answer is lost, repeat the call: it does the rest.

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from functions.formats.program_document import Reader
+from functions.formats.program_document import DocumentReader
 from functions.kernel.authoring import PiLane
 from functions.kernel.contract import (
     CATEGORIES,
@@ -79,7 +79,7 @@ class Preloading(Reading):
 
 
 @dataclass(frozen=True)
-class Drafting(Reading):
+class ProgramDrafting(Reading):
     """The same for who writes a draft."""
 
     lane: PiLane
@@ -98,7 +98,7 @@ class ServedDraft:
     bank: float
     """Trust in drafts, 0 to 1."""
 
-    def document(self, reader: Reader, population: Population | None = None) -> str:
+    def document(self, reader: DocumentReader, population: Population | None = None) -> str:
         """The document for everyone, or for the workers of one population."""
         return composed(self.base, self.version, reader, population)
 
@@ -133,7 +133,7 @@ async def spec(request: OfSwarm, call: Call, stores: Reading, settings: Settings
     """The drafted program; 204 while no draft is ready or confirmed."""
     tag = request.tag_in(settings)
     found = await served(tag, stores, settings)
-    reader = Reader(call.lab_url(settings), tag, is_worker=True)
+    reader = DocumentReader(call.lab_url(settings), tag, is_worker=True)
     return None if found is None else Text(content=found.document(reader))
 
 
@@ -160,7 +160,7 @@ async def spec_payload(
         return None
     population = await _population(call.caller, tag, stores.swarms)
     name = None if population is None else call.caller.name
-    reader = Reader(call.lab_url(settings), tag, name, is_worker=True)
+    reader = DocumentReader(call.lab_url(settings), tag, name, is_worker=True)
     return DraftPayload(
         spec_id=found.draft.spec_id,
         program_md=found.document(reader, population),
@@ -263,7 +263,7 @@ class WrittenDraft(Response):
 
 
 @function("pipeline::draft", role="operator", writes=True, keeps_answer=False)
-async def accept(request: WriteDraft, stores: Drafting) -> DraftAsked:
+async def accept(request: WriteDraft, stores: ProgramDrafting) -> DraftAsked:
     """Ask the lane `pi`; without a language model write the draft by the templates."""
     if await stores.lane.asked(FUNCTION, request.tag, request.number):
         return DraftAsked(tag=request.tag, became="asked")
@@ -280,7 +280,7 @@ async def accept(request: WriteDraft, stores: Drafting) -> DraftAsked:
     keeps_answer=False,
     accept=accept,
 )
-async def draft(request: WriteDraft, call: Call, stores: Drafting, author: Author) -> WrittenDraft:
+async def draft(request: WriteDraft, call: Call, stores: ProgramDrafting, author: Author) -> WrittenDraft:
     """Write a draft for the predicted decision of its batch.
 
     If the process is killed, the next one writes the draft, unless its batch has ended.
@@ -288,7 +288,7 @@ async def draft(request: WriteDraft, call: Call, stores: Drafting, author: Autho
     return WrittenDraft(tag=request.tag, author=await _written(request, stores, author))
 
 
-async def _written(request: WriteDraft, stores: Drafting, author: Author | None) -> str | None:
+async def _written(request: WriteDraft, stores: ProgramDrafting, author: Author | None) -> str | None:
     """Who wrote the draft; None: it is no longer wanted."""
     p, _ = await stores.pipelines.read(request.tag)
     if p.draft is None or p.draft.number != request.number or p.draft.state != "drafting":

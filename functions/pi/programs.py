@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.formats.authored import ProgramUpdate
-from functions.formats.program_document import PARTS, Reader, charter, charter_of
+from functions.formats.program_document import PARTS, DocumentReader, charter, charter_of
 from functions.kernel.contract import (
     CATEGORIES,
     Call,
@@ -77,7 +77,7 @@ async def authored(
 
 
 @dataclass(frozen=True)
-class Stores:
+class ProgramStores:
     programs: Programs
     presence: Presence
     queue: PiQueue
@@ -94,7 +94,7 @@ TASK = (
 
 
 async def advanced(
-    due: DueFacts, step: ProgramStep, stores: Stores, settings: Settings
+    due: DueFacts, step: ProgramStep, stores: ProgramStores, settings: Settings
 ) -> Literal["written", "asked"]:
     """Take a step other than `nothing`; another process may already have taken it."""
     if due.base is None:
@@ -111,7 +111,9 @@ async def advanced(
     return "asked"
 
 
-async def written(due: DueFacts, reason: str, stores: Stores, author: Author | None) -> ProgramVersion | None:
+async def written(
+    due: DueFacts, reason: str, stores: ProgramStores, author: Author | None
+) -> ProgramVersion | None:
     """The next version, by the author or, without a usable text, the templates; None: another one was written."""
     facts = await stores.programs.findings_facts(due.tag.name)
     # in a thread: with a thousand runs it takes tens of milliseconds
@@ -148,7 +150,7 @@ class ReadProgram(OfSwarm):
 async def current(request: ReadProgram, call: Call, programs: Programs, settings: Settings) -> Text:
     """The charter of a swarm's workers, or of agents, with this lab's address and the newest version in it."""
     served = await programs.served(request.tag_in(settings))
-    reader = Reader(
+    reader = DocumentReader(
         call.lab_url(settings),
         request.tag or (settings.swarm_tag if served.is_swarm else None),
         request.name,
@@ -191,7 +193,9 @@ async def diff(request: DiffPrograms, call: Call, programs: Programs, settings: 
     against = max(number - 1, 0) if request.against is None else request.against
     found = await programs.with_bases(tag, [n for n in dict.fromkeys((number, against)) if n])
     url = call.lab_url(settings)
-    texts = {0: ""} | {n: document_for(s, Reader(url, tag, is_worker=s.is_swarm)) for n, s in found.items()}
+    texts = {0: ""} | {
+        n: document_for(s, DocumentReader(url, tag, is_worker=s.is_swarm)) for n, s in found.items()
+    }
     lines = unified_diff(
         texts[against].splitlines(keepends=True),
         texts[number].splitlines(keepends=True),
@@ -262,7 +266,7 @@ class RefreshedProgram(Response):
     role="operator",
     writes=True,
 )
-async def refresh(request: RefreshProgram, stores: Stores, settings: Settings) -> RefreshedProgram:
+async def refresh(request: RefreshProgram, stores: ProgramStores, settings: Settings) -> RefreshedProgram:
     """Read the charter again and write each version that is due. Safe to run twice."""
     changed = request.tag is None and await rebased(stores.programs, settings)
     tags = [request.tag] if request.tag is not None else await stores.programs.asked()
@@ -270,7 +274,7 @@ async def refresh(request: RefreshProgram, stores: Stores, settings: Settings) -
     return RefreshedProgram(rebased=changed, steps=found)
 
 
-async def _refreshed(tag: str, stores: Stores, settings: Settings) -> str | None:
+async def _refreshed(tag: str, stores: ProgramStores, settings: Settings) -> str | None:
     due = await stores.programs.due_facts(tag)
     if due.ask is None and reason_due(due) is None:
         return None
@@ -308,7 +312,7 @@ class WrittenProgram(Response):
 
 
 @function("program::write", role="operator", writes=True, keeps_answer=False)
-async def accept(request: WriteProgram, stores: Stores, settings: Settings) -> ProgramBegun:
+async def accept(request: WriteProgram, stores: ProgramStores, settings: Settings) -> ProgramBegun:
     """Write a version now, or ask the lane `pi` for it."""
     due, found = await gather(
         stores.programs.due_facts(request.tag), stores.presence.author(settings.stale_s)
@@ -321,7 +325,7 @@ async def accept(request: WriteProgram, stores: Stores, settings: Settings) -> P
 
 
 @function("program::write", role="operator", lane="pi", writes=True, keeps_answer=False, accept=accept)
-async def write(request: WriteProgram, call: Call, stores: Stores, author: Author) -> WrittenProgram:
+async def write(request: WriteProgram, call: Call, stores: ProgramStores, author: Author) -> WrittenProgram:
     """Write the next version of a tag's program, by a language model if there is one, else by the templates.
 
     With a language model the answer is 202, and program::list shows the version later.

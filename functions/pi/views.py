@@ -8,7 +8,14 @@ from typing import Any
 from functions.beliefs.rules.theory import edges_of
 from functions.formats.authored import ProgramUpdate
 from functions.formats.markdown import code, table, text_of
-from functions.formats.program_document import HEADING, MOST_BLOCK_CHARS, Reader, charter, charter_of, cleaned
+from functions.formats.program_document import (
+    HEADING,
+    MOST_BLOCK_CHARS,
+    DocumentReader,
+    charter,
+    charter_of,
+    cleaned,
+)
 from functions.pi.rules.findings import Findings, Region
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.scanning import untouched
@@ -90,7 +97,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).lstrip("#>|-*+=` ") or "-"
 
 
-def document_for(served: ServedProgram, reader: Reader, population: Population | None = None) -> str:
+def document_for(served: ServedProgram, reader: DocumentReader, population: Population | None = None) -> str:
     """The whole document, or "" before the first version. Workers then keep the program they have."""
     if served.base is None or served.current is None:
         return ""
@@ -98,7 +105,7 @@ def document_for(served: ServedProgram, reader: Reader, population: Population |
 
 
 def composed(
-    base: Base, version: ProgramVersion, reader: Reader, population: Population | None = None
+    base: Base, version: ProgramVersion, reader: DocumentReader, population: Population | None = None
 ) -> str:
     """A version in its reader's charter."""
     found = charter_of(charter_for(base, reader))
@@ -110,7 +117,7 @@ def composed(
     return found.with_block(f"{block}\n\n{part}")
 
 
-def charter_for(base: Base, reader: Reader) -> str:
+def charter_for(base: Base, reader: DocumentReader) -> str:
     """Nightjar's own charter for this reader, or the operator's, byte for byte."""
     if base.workers is None:
         return base.text
@@ -172,7 +179,10 @@ def _config(f: Findings) -> str:
 
 def _regions(title: str, regions: Sequence[Region]) -> Iterator[str]:
     if regions:
-        names = ("dimension", "from", "to", "runs", "mean delta", "standard error", "less the others", "clear")
+        names = (
+            *("dimension", "from", "to", "runs", "mean delta"),
+            *("standard error", "less the others", "clear"),
+        )
         yield f"\n## {title}\n"
         yield from table(names, map(_region, regions))
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Stores:
+class GpuStores:
     pool: Pool
     experiments: Experiments
     tags: Tags
@@ -316,7 +316,7 @@ class Probing(Response):
 
 
 @function("pool::probe", On("experiment.finished", having="gpu_id"), role="operator", writes=True)
-async def probe(request: Probe, stores: Stores, settings: Settings) -> Probing:
+async def probe(request: Probe, stores: GpuStores, settings: Settings) -> Probing:
     """Run a tag's baseline on a GPU with crashes in a row, to test the GPU; safe to run twice."""
     _, tag = named_by(request.experiment_id)
     breaker = Breaker(settings.cooldown_s)

@@ -15,7 +15,7 @@ from functions.experiments.rules.opening import repeats_due
 from functions.experiments.views.hints import obstacle
 from functions.kernel.contract import Call, Command, Every, On, Request, Response, function
 from functions.kernel.rules.access import Caller, check_own_gpu
-from functions.pool.gpus import Stores
+from functions.pool.gpus import GpuStores
 from functions.pool.rules.leases import given_up
 from functions.pool.rules.lending import candidates, lendable, pairs, why_none, with_a_slot
 from functions.runs.rules.time_limits import default_timeout_s
@@ -54,7 +54,7 @@ class Acquired(Response):
 
 
 @function("pool::acquire", role=("agent", "worker"), writes=True, keeps_answer=False, held_for="wait")
-async def acquire(request: Acquire, call: Call, stores: Stores, settings: Settings) -> Acquired:
+async def acquire(request: Acquire, call: Call, stores: GpuStores, settings: Settings) -> Acquired:
     """Lend a GPU with a lease and a fence; the same experiment asking again gets the same lease.
 
     An agent gets the GPUs that it registered for itself before the lab's; no other caller gets those. A worker gets
@@ -71,7 +71,7 @@ async def acquire(request: Acquire, call: Call, stores: Stores, settings: Settin
             await woken_within(woken, min(left, LOOK_AGAIN_S))
 
 
-async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Settings) -> Acquired:
+async def _lend(request: Acquire, caller: Caller, stores: GpuStores, settings: Settings) -> Acquired:
     while True:
         wanted = await stores.pool.wanted(request.experiment_id)
         fits = candidates(
@@ -149,7 +149,7 @@ class NextRun(Response):
 
 
 @function("pool::next", role="worker", writes=True, keeps_answer=False, held_for="timeout")
-async def next_run(request: Next, call: Call, stores: Stores) -> NextRun:
+async def next_run(request: Next, call: Call, stores: GpuStores) -> NextRun:
     """The run that a GPU was lent for, for its worker; the same one until gpu::begin begins it.
 
     The lab lends GPUs by itself, as soon as they are idle. It rings for those of the transport redis by RQ.
@@ -167,7 +167,7 @@ async def next_run(request: Next, call: Call, stores: Stores) -> NextRun:
             await woken_within(woken, min(left, ASK_AGAIN_S))
 
 
-async def _work(held: Holding, stores: Stores) -> Work | None:
+async def _work(held: Holding, stores: GpuStores) -> Work | None:
     """The leased attempt of the GPU, if it has not begun. An attempt that no worker can train is ended."""
     gpu, e = held.gpu, held.experiment
     if e is None or e.status != "leased" or e.fence != gpu.fence:
@@ -202,7 +202,7 @@ async def _work(held: Holding, stores: Stores) -> Work | None:
     )
 
 
-async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: Stores) -> None:
+async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: GpuStores) -> None:
     log.error("%s cannot be trained: %s", e.experiment_id, reason)
     await stores.experiments.break_lease(gpu.gpu_id, lambda held: given_up(held, gpu.fence, reason))
 
@@ -228,7 +228,7 @@ class Dispatched(Response):
     role="operator",
     writes=True,
 )
-async def dispatch(request: Command, stores: Stores, settings: Settings) -> Dispatched:
+async def dispatch(request: Command, stores: GpuStores, settings: Settings) -> Dispatched:
     """Give every idle GPU to the next experiment; safe to run twice, anywhere, at once."""
     leased: list[str] = []
     late: dict[str, Experiment] = {}
@@ -269,7 +269,7 @@ async def dispatch(request: Command, stores: Stores, settings: Settings) -> Disp
     return Dispatched(leased=leased, enqueued_again=list(late))
 
 
-async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
+async def _see_to(tags: Sequence[str], free: list[Gpu], stores: GpuStores) -> bool:
     """Release experiments whose baseline has finished, repeat baselines on idle GPUs; whether more wait now."""
     changed = False
     for name in tags:
@@ -290,7 +290,9 @@ async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
     return changed
 
 
-async def _lend_to(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, *, is_asked: bool) -> bool:
+async def _lend_to(
+    e: Experiment, gpu_id: str, stores: GpuStores, settings: Settings, *, is_asked: bool
+) -> bool:
     """Lease this GPU to the experiment, and ring for its worker if that needs it; False: another was faster."""
     lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
     if not isinstance(lease, GpuLease):
@@ -300,7 +302,7 @@ async def _lend_to(e: Experiment, gpu_id: str, stores: Stores, settings: Setting
     return True
 
 
-async def _ring(e: Experiment, gpu_id: str, fence: int, stores: Stores) -> None:
+async def _ring(e: Experiment, gpu_id: str, fence: int, stores: GpuStores) -> None:
     """Have RQ wake the GPU's worker, which asks pool::next what to run; a bell that waits is not rung twice."""
     bell = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": fence}
     await stores.train_queue.enqueue(gpu_id, bell, e.timeout_s)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.kernel.contract import Call, Command, Every, Response, function
 from functions.kernel.rules.access import check_own, check_own_gpu, check_tags, owns_gpu
-from functions.pool.gpus import Stores
+from functions.pool.gpus import GpuStores
 from functions.pool.rules.health import is_forgotten, is_newly_silent, stays_out
 from functions.pool.rules.leases import broken, handed_back, may_try, reason_of, why_gone
 from state.decisions import BrokenLease
@@ -36,7 +36,7 @@ class Released(Response):
 
 
 @function("pool::release", role=("agent", "worker"), writes=True, keeps_answer=False)
-async def release(request: Release, call: Call, stores: Stores) -> Released:
+async def release(request: Release, call: Call, stores: GpuStores) -> Released:
     """Give a GPU back; it is fine if it is free already, and a conflict if another experiment holds it."""
     gpu = await stores.pool.get(request.gpu_id)
     holder = request.experiment_id or gpu.holder
@@ -94,7 +94,7 @@ class GivenBack(Response):
 
 
 @function("pool::give_back", role="worker", writes=True)
-async def give_back(request: GiveBack, call: Call, stores: Stores) -> GivenBack:
+async def give_back(request: GiveBack, call: Call, stores: GpuStores) -> GivenBack:
     """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle once proven empty."""
 
     def gone(held: Holding) -> BrokenLease | None:
@@ -143,7 +143,7 @@ class Left(Response):
 
 
 @function("pool::leave", role="worker", writes=True, keeps_answer=False)
-async def leave(request: Leave, call: Call, stores: Stores) -> Left:
+async def leave(request: Leave, call: Call, stores: GpuStores) -> Left:
     """Take no more runs on a GPU, and forget it once its worker has `ended`.
 
     A leased run that has not begun then waits for another GPU. A GPU that is sick, drained or not proved empty stays
@@ -193,7 +193,7 @@ class Swept(Response):
 
 
 @function("pool::sweep", Every("sweep_s"), role="operator", writes=True)
-async def sweep(request: Command, stores: Stores, settings: Settings) -> Swept:
+async def sweep(request: Command, stores: GpuStores, settings: Settings) -> Swept:
     """Mark what is gone and send its experiments back to the queue; safe to run twice."""
     pool, stale_s = stores.pool, settings.stale_s
     swept = Swept(offline=[], forgotten=[], leases_ended=[], trials=[], experiments={})
@@ -214,7 +214,7 @@ async def sweep(request: Command, stores: Stores, settings: Settings) -> Swept:
     return swept
 
 
-async def _close_breaker(gpu: Gpu, stores: Stores) -> bool:
+async def _close_breaker(gpu: Gpu, stores: GpuStores) -> bool:
     reason = "may try one run after its crashes"
     tried = await stores.pool.flag(
         gpu.gpu_id, clear=("tripped", "tripped_until"), reason=reason, tripped_until=gpu.tripped_until
@@ -222,19 +222,19 @@ async def _close_breaker(gpu: Gpu, stores: Stores) -> bool:
     return tried is not None
 
 
-async def _take_offline(gpu: Gpu, stores: Stores) -> bool:
+async def _take_offline(gpu: Gpu, stores: GpuStores) -> bool:
     flagged = await stores.pool.flag(
         gpu.gpu_id, set_={"offline": True}, reason="silent", heartbeat_at=gpu.heartbeat_at, unset="offline"
     )
     return flagged is not None
 
 
-async def _forget(gpu: Gpu, stores: Stores) -> bool:
+async def _forget(gpu: Gpu, stores: GpuStores) -> bool:
     reason = f"forgotten after {FORGET_GPU_DAYS:g} days offline"
     return await stores.pool.deregister(gpu.gpu_id, reason=reason, heartbeat_at=gpu.heartbeat_at) == "ok"
 
 
-async def _end_lease(gpu_id: str, swept: Swept, stores: Stores, stale_s: float) -> None:
+async def _end_lease(gpu_id: str, swept: Swept, stores: GpuStores, stale_s: float) -> None:
     """End the lease on a GPU, unless its holder is heard of by now."""
 
     def gone(held: Holding) -> BrokenLease | None:

@@ -26,7 +26,7 @@ from state.settings import Settings
 
 
 @dataclass(frozen=True)
-class Stores:
+class LeaseStores:
     experiments: Experiments
     pool: Pool
 
@@ -46,7 +46,7 @@ class OfLease(Command):
 class AttemptLease:
     """The lab's side of an attempt, for one message of its worker."""
 
-    stores: Stores
+    stores: LeaseStores
     call: Call
     experiment: Experiment
     """As it was leased."""
@@ -84,7 +84,7 @@ class AttemptLease:
 
 
 async def lease_of(
-    request: OfLease, call: Call, stores: Stores, lease_s: float
+    request: OfLease, call: Call, stores: LeaseStores, lease_s: float
 ) -> tuple[AttemptLease, Gpu | None]:
     """The lease that a worker names, and its GPU. Raises NotFound: no such experiment. Forbidden: another's."""
     e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
@@ -142,7 +142,7 @@ class RunBegun(Response):
 
 
 @function("gpu::begin", role="worker", writes=True, keeps_answer=False)
-async def begin(request: BeginRun, call: Call, stores: Stores, settings: Settings) -> RunBegun:
+async def begin(request: BeginRun, call: Call, stores: LeaseStores, settings: Settings) -> RunBegun:
     """Begin an attempt under its lease; the fence lets one process do so, which may ask again."""
     lease, gpu = await lease_of(request, call, stores, settings.stale_s)
     e = lease.experiment
@@ -174,7 +174,7 @@ class RunKnown(Response):
 
 
 @function("gpu::built", role="worker", writes=True, keeps_answer=False, body_limit=BODY_LIMIT)
-async def built(request: RunBuilt, call: Call, stores: Stores, settings: Settings) -> RunKnown:
+async def built(request: RunBuilt, call: Call, stores: LeaseStores, settings: Settings) -> RunKnown:
     """Store what code an attempt trains, before it trains."""
     lease, _ = await lease_of(request, call, stores, settings.stale_s)
     try:
@@ -217,7 +217,7 @@ class RunRenewed(Response):
 
 
 @function("gpu::renew", role="worker", writes=True, keeps_answer=False)
-async def renew(request: RenewRun, call: Call, stores: Stores, settings: Settings) -> RunRenewed:
+async def renew(request: RenewRun, call: Call, stores: LeaseStores, settings: Settings) -> RunRenewed:
     """Renew a run's lease, store its report and log, and answer the lab's order."""
     experiments = stores.experiments
     e, gpu_id = await experiments.of_attempt(request.experiment_id, request.attempt)
@@ -250,7 +250,7 @@ class RunStopped(Response):
 
 
 @function("gpu::stopped", role="worker", writes=True, keeps_answer=False)
-async def stopped(request: OfLease, call: Call, stores: Stores) -> RunStopped:
+async def stopped(request: OfLease, call: Call, stores: LeaseStores) -> RunStopped:
     """Record that a run was stopped, with its last reported metric."""
 
     async def decide(change: Change) -> RunStopped:

@@ -15,7 +15,7 @@ from functions.experiments.rules.verdict import check_plausible, is_plausible
 from functions.kernel.contract import Call, Command, Every, Http, On, Request, Response, function
 from functions.kernel.off_loop import statistics_loaded
 from functions.kernel.rules.access import check_worker
-from functions.swarm.joining import Stores
+from functions.swarm.joining import JoiningStores
 from functions.swarm.rules.handing_out import (
     after_asking_again,
     check_hands_out,
@@ -171,7 +171,7 @@ ASKED_AGAIN = "its worker asked for another one without a result, twice"
     writes=True,
     keeps_answer=False,
 )
-async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut:
+async def next_config(request: AskNext, call: Call, stores: JoiningStores) -> HandedOut:
     """Get the next config with its run; asked again without a result, the same once more, then another."""
     check_worker(call.caller, request.worker_id)
 
@@ -207,7 +207,7 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
                 await stores.experiments.end(ending)
 
 
-async def _new(change: Change, facts: NextFacts, rng: Random, stores: Stores) -> HandedOut | Given:
+async def _new(change: Change, facts: NextFacts, rng: Random, stores: JoiningStores) -> HandedOut | Given:
     """A waiting retest, else a config. Raises BudgetExhausted: the tag's budget has no room for it."""
     worker, experiments, source = facts.worker, stores.experiments, facts.policy.stopping.tick_source
     if (retest := retest_for(facts)) is not None:
@@ -286,7 +286,7 @@ class TakenResult(Response):
 
 
 @function("swarm::result", Http("POST", "/result"), role="worker", writes=True, keeps_answer=False)
-async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult:
+async def result(request: SendResult, call: Call, stores: JoiningStores) -> TakenResult:
     """Send a run's result; its delta is computed here, and a repeated result is counted once."""
     experiments = stores.experiments
 

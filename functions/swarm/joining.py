@@ -12,7 +12,7 @@ from pydantic import Field, WithJsonSchema
 
 from functions.experiments.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
 from functions.experiments.rules.verdict import check_plausible
-from functions.formats.program_document import Reader
+from functions.formats.program_document import DocumentReader
 from functions.kernel.contract import Call, Command, Http, Request, Response, function
 from functions.kernel.rules.access import LOCAL, Caller, check_tags, check_worker
 from functions.pi.views import document_for
@@ -39,7 +39,7 @@ from state.tokens import Tokens
 
 
 @dataclass(frozen=True)
-class Stores:
+class JoiningStores:
     experiments: Experiments
     swarms: Swarms
     programs: Programs
@@ -143,7 +143,7 @@ def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:
 
 
 def _welcome(worker: SwarmWorker, token: str, served: ServedProgram, url: str) -> Welcome:
-    reader = Reader(url, worker.tag, worker.worker_id, is_worker=True)
+    reader = DocumentReader(url, worker.tag, worker.worker_id, is_worker=True)
     return Welcome(
         ok=True,
         message=f"Welcome {worker.worker_id}! You are worker #{worker.number}.",
@@ -280,13 +280,13 @@ class Synced(Response):
     Http("POST", "/sync/{worker_id}", has_etag=True),
     role="worker",
 )
-async def sync(request: ReadSync, call: Call, stores: Stores, settings: Settings) -> Synced:
+async def sync(request: ReadSync, call: Call, stores: JoiningStores, settings: Settings) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
     return await synced(await stores.swarms.known(request.worker_id), call.lab_url(settings), stores)
 
 
-async def synced(worker: SwarmWorker, lab_url: str, stores: Stores) -> Synced:
+async def synced(worker: SwarmWorker, lab_url: str, stores: JoiningStores) -> Synced:
     """The answer for one worker; writes nothing."""
     facts, judged, served = await asyncio.gather(
         stores.swarms.facts(worker.tag),
@@ -295,7 +295,7 @@ async def synced(worker: SwarmWorker, lab_url: str, stores: Stores) -> Synced:
     )
     best = sorted(judged, key=lambda run: score(run.judged or 0.0, facts.tag.direction))[:TOP]
     population = population_of(worker, facts)
-    reader = Reader(lab_url, worker.tag, worker.worker_id, is_worker=True)
+    reader = DocumentReader(lab_url, worker.tag, worker.worker_id, is_worker=True)
     program = document_for(served, reader, population)
     known = best[0].config_delta if best else {}
     return Synced(
@@ -321,7 +321,7 @@ async def synced(worker: SwarmWorker, lab_url: str, stores: Stores) -> Synced:
 
 
 @function("swarm::preview", role="viewer")
-async def preview(request: ReadSync, call: Call, stores: Stores, settings: Settings) -> Synced:
+async def preview(request: ReadSync, call: Call, stores: JoiningStores, settings: Settings) -> Synced:
     """The answer that a swarm's worker would get of /sync now, for other readers."""
     worker = await stores.swarms.known(request.worker_id)
     check_tags(call.caller, {"tag": worker.tag})

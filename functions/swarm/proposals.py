@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr, WithJsonSchema
 
-from functions.formats.authored import DimensionProposals as Proposed
+from functions.formats.authored import DimensionProposals
 from functions.formats.constants import read_constants
 from functions.kernel.authoring import PiLane
 from functions.kernel.clone import script_of
@@ -36,7 +36,7 @@ from functions.swarm.rules.trials import followed, to_repeat
 from functions.swarm.views import ProposedDimensionView, proposed_view
 from functions.trust.rules.ruling import retest_of
 from state.change import Change
-from state.dimensions import DimensionProposals
+from state.dimensions import ProposedDimensions
 from state.errors import BudgetExhausted, Conflict, Invalid, NotFound
 from state.experiments import Experiments
 from state.facts import RetestFacts
@@ -60,7 +60,7 @@ class EnteredProposal:
 
 
 async def enter(
-    tag: str, fields: Mapping[str, Any], by: str, source: str, proposals: DimensionProposals
+    tag: str, fields: Mapping[str, Any], by: str, source: str, proposals: ProposedDimensions
 ) -> EnteredProposal:
     """Enter a proposal, or count the listed one with the same id. In a full list another one makes room.
 
@@ -122,7 +122,7 @@ class AskedDimension(Response):
 
 
 @function("dimension::propose", role="agent", writes=True)
-async def propose(request: ProposeDimension, call: Call, proposals: DimensionProposals) -> AskedDimension:
+async def propose(request: ProposeDimension, call: Call, proposals: ProposedDimensions) -> AskedDimension:
     """Propose a dimension; proposed in two stalls of the search, it is tried in 12 % of the configs.
 
     One that says the same, however it is written, is counted once in a stall cycle.
@@ -142,7 +142,7 @@ class ListedProposals(Response):
 
 @function("dimension::proposals", Http("GET", "/dimension_proposals"), role="viewer", is_public=True)
 async def proposals(
-    request: OfSwarm, dimension_proposals: DimensionProposals, settings: Settings
+    request: OfSwarm, dimension_proposals: ProposedDimensions, settings: Settings
 ) -> ListedProposals:
     """Dimensions that agents and language models propose to add to a tag, and what their trials have shown."""
     tag = request.tag_in(settings)
@@ -168,7 +168,7 @@ class ClearedProposals(Response):
 
 @function("dimension::clear_proposals", Http("DELETE", "/dimension_proposals"), role="operator", writes=True)
 async def clear_proposals(
-    request: ClearProposals, proposals: DimensionProposals, settings: Settings
+    request: ClearProposals, proposals: ProposedDimensions, settings: Settings
 ) -> ClearedProposals:
     """Drop the dimensions that were proposed to a tag, but for those on trial; their counts begin anew."""
     tag = request.tag_in(settings)
@@ -212,7 +212,7 @@ class FollowedTrials(Response):
     keeps_answer=False,
 )
 async def follow_trials(
-    request: TagCommand, proposals: DimensionProposals, experiments: Experiments
+    request: TagCommand, proposals: ProposedDimensions, experiments: Experiments
 ) -> FollowedTrials:
     """Begin and end the trials of proposed dimensions, and ask for further ones where the search stalls.
 
@@ -251,8 +251,8 @@ async def _run_again(name: str, experiments: Experiments) -> RetestFacts:
 
 
 @dataclass(frozen=True)
-class Drafting:
-    proposals: DimensionProposals
+class DimensionDrafting:
+    proposals: ProposedDimensions
     programs: Programs
     lane: PiLane
 
@@ -289,7 +289,9 @@ class DraftedDimensions(Response):
 
 
 @function("dimension::draft", role="operator", writes=True, keeps_answer=False)
-async def accept(request: DraftDimensions, stores: Drafting, settings: Settings) -> DimensionDraftBegun:
+async def accept(
+    request: DraftDimensions, stores: DimensionDrafting, settings: Settings
+) -> DimensionDraftBegun:
     """Ask the lane `pi`; without a language model propose constants of the train.py in the lab's clone."""
     tag = request.tag
     if await stores.lane.asked(FUNCTION, tag, request.results + 1):
@@ -310,7 +312,7 @@ async def accept(request: DraftDimensions, stores: Drafting, settings: Settings)
     accept=accept,
 )
 async def draft(
-    request: DraftDimensions, call: Call, stores: Drafting, author: Author, settings: Settings
+    request: DraftDimensions, call: Call, stores: DimensionDrafting, author: Author, settings: Settings
 ) -> DraftedDimensions:
     """Have a language model propose dimensions; each is listed, and tried by itself only where the search stalls."""
     facts, script, before = await asyncio.gather(
@@ -322,7 +324,7 @@ async def draft(
     base = "" if facts.due.base is None else facts.due.base.workers or facts.due.base.text
     told = (findings_text(findings), tried_text(before.proposals), script_text(_constants(script), base))
     context = "\n\n".join(filter(None, told))
-    given = await author.write(Proposed, Commission(TASK, context))
+    given = await author.write(DimensionProposals, Commission(TASK, context))
     if given is None:
         return DraftedDimensions(tag=request.tag, author=None, proposed=[])
     fields = [p.model_dump() for p in given.proposals]
@@ -330,7 +332,7 @@ async def draft(
     return DraftedDimensions(tag=request.tag, author=author.name, proposed=[n for n in names if n])
 
 
-async def _entered(tag: str, fields: Mapping[str, Any], by: str, stores: Drafting) -> str | None:
+async def _entered(tag: str, fields: Mapping[str, Any], by: str, stores: DimensionDrafting) -> str | None:
     try:
         found = await enter(tag, fields, by, "llm" if by != BY else "default", stores.proposals)
     except Conflict as problem:

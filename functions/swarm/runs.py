@@ -15,7 +15,7 @@ from functions.kernel.rules.access import check_worker
 from functions.runs.rules.stopping import REASON, checkpoint, drawn, judge, looks_at, rank_of
 from functions.runs.rules.ticks import MOST_PROGRESS, bucket_of, is_within_budget
 from functions.runs.rules.time_limits import has_used_extension
-from functions.swarm.joining import Stores
+from functions.swarm.joining import JoiningStores
 from functions.swarm.rules.handing_out import (
     DRAWN_PRIORITY,
     MOST_ACTIVE,
@@ -69,7 +69,7 @@ class StartedRun(Response):
     role="worker",
     writes=True,
 )
-async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
+async def start(request: StartRun, call: Call, stores: JoiningStores) -> StartedRun:
     """Begin a further run, with a config of your own; its id goes to POST /tick and, as exp_id, to POST /result."""
     check_worker(call.caller, request.worker_id)
 
@@ -128,7 +128,7 @@ ON = Told()
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopOrder:
     """An answer that is given once the run has ended."""
 
     told: Told
@@ -145,7 +145,7 @@ def stop(e: Experiment) -> Told:
 async def tick(request: ReportTick, call: Call, experiments: Experiments, settings: Settings) -> Told:
     """Report a run's metric on its way; at a tenth and each fifth it is ranked, and may be stopped or extended."""
 
-    async def decide(change: Change) -> Told | Stop:
+    async def decide(change: Change) -> Told | StopOrder:
         facts = await experiments.rank_facts(change, request.id, source=request.tick_source)
         e = facts.experiment
         if e.worker_id is None:
@@ -154,7 +154,7 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments, settin
         if e.status != "running":
             return stop(e) if e.status == "stopped" else ON
         if e.stopping:
-            return Stop(stop(e), stopped(e, facts.now))
+            return StopOrder(stop(e), stopped(e, facts.now))
         return await _told(request, facts, change, experiments, settings.stale_s)
 
     while True:
@@ -168,7 +168,7 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments, settin
 
 async def _told(
     request: ReportTick, facts: RankFacts, change: Change, experiments: Experiments, grace_s: float
-) -> Told | Stop:
+) -> Told | StopOrder:
     """Store a report, unless the run has to stop for it."""
     e, policy, at = facts.experiment, facts.policy, (request.m, request.p)
     keep = partial(
@@ -196,7 +196,7 @@ async def _told(
     answer = judge(here, drawn(e.experiment_id, bucket), policy.stopping)
     rank = rank_of(facts, bucket, at, value, here, answer)
     if answer.told == "stop":
-        return Stop(_answer("stop", facts), stopped(e, facts.now, rank.reason), rank)
+        return StopOrder(_answer("stop", facts), stopped(e, facts.now, rank.reason), rank)
     if answer.told == "extend":
         rank = replace(rank, extra_s=extra_s)
     keep(rank=rank)
@@ -270,7 +270,7 @@ def _state(run: ActiveRun) -> Literal["active", "stopped", "extended"]:
 
 
 @function("run::active", Http("GET", "/runs/active"), role=("viewer", "worker"))
-async def active(request: OfSwarm, stores: Stores, settings: Settings) -> ActiveRuns:
+async def active(request: OfSwarm, stores: JoiningStores, settings: Settings) -> ActiveRuns:
     """Every active run of a swarm, the oldest first."""
     now, runs = await stores.swarms.active_runs(request.tag_in(settings))
     return ActiveRuns(
@@ -319,7 +319,7 @@ class RunStats(Response):
 
 
 @function("run::stats", Http("GET", "/runs/stats"), role=("viewer", "worker"))
-async def stats(request: OfSwarm, stores: Stores, settings: Settings) -> RunStats:
+async def stats(request: OfSwarm, stores: JoiningStores, settings: Settings) -> RunStats:
     """Numbers of runs of a swarm: active, ended, stopped and extended."""
     tag = request.tag_in(settings)
     swarms = stores.swarms

@@ -10,7 +10,7 @@ from functions.beliefs.rules.allocation import information_value
 from functions.experiments.rules.opening import first_policy, swarm_policy
 from functions.kernel.contract import Call, Http, OfSwarm, Response, function
 from functions.kernel.rules.access import STRANGER
-from functions.swarm.joining import Stores
+from functions.swarm.joining import JoiningStores
 from functions.swarm.rules.handing_out import run_time_s
 from functions.swarm.rules.populations import Population, populations_of
 from state.errors import Unauthenticated
@@ -36,7 +36,7 @@ class SwarmHealth(Response):
 
 
 @function("swarm::health", Http("GET", "/health"), role="anyone", knows_caller=True)
-async def health(request: OfSwarm, call: Call, stores: Stores, settings: Settings) -> SwarmHealth:
+async def health(request: OfSwarm, call: Call, stores: JoiningStores, settings: Settings) -> SwarmHealth:
     """That the server answers, with the swarm's counts; all 0 before the first worker has joined."""
     tag = request.tag_in(settings)
     if tag != settings.swarm_tag and call.caller == STRANGER and not settings.swarm_public_reads:
@@ -78,7 +78,7 @@ class Leaderboard(RootModel[list[Leading]]):
 
 
 @function("swarm::leaderboard", Http("GET", "/leaderboard"), role="viewer", is_public=True)
-async def leaderboard(request: OfSwarm, stores: Stores, settings: Settings) -> Leaderboard:
+async def leaderboard(request: OfSwarm, stores: JoiningStores, settings: Settings) -> Leaderboard:
     """The workers of a swarm by their best run, best first."""
     leaders = await stores.swarms.leaders(request.tag_in(settings), MOST)
     return Leaderboard(
@@ -113,7 +113,7 @@ class Populations(Response):
 
 @function("swarm::populations", Http("GET", "/populations"), role="viewer", is_public=True)
 async def populations(
-    request: OfSwarm, stores: Stores, hypotheses: Hypotheses, settings: Settings
+    request: OfSwarm, stores: JoiningStores, hypotheses: Hypotheses, settings: Settings
 ) -> Populations:
     """The populations of a swarm; one while it has no hypotheses."""
     tag = request.tag_in(settings)
@@ -170,7 +170,7 @@ class SwarmWorkers(Response):
 
 
 @function("swarm::workers", Http("GET", "/api/swarm/workers"), role="operator")
-async def workers(request: ListWorkers, stores: Stores, settings: Settings) -> SwarmWorkers:
+async def workers(request: ListWorkers, stores: JoiningStores, settings: Settings) -> SwarmWorkers:
     """The workers of a swarm with how to reach their owners, in the order in which they joined."""
     tag = request.tag_in(settings)
     found, total = await stores.swarms.workers(tag, request.offset, request.limit)

@@ -28,7 +28,7 @@ from state.tags import Policies, Tags
 
 
 @dataclass(frozen=True)
-class Stores:
+class AuditStores:
     tags: Tags
     policies: Policies
     experiments: Experiments
@@ -53,7 +53,7 @@ class AuditedLab(Response):
 
 
 @function("lab::audit", role="operator", writes=True, costly=True)
-async def audit(request: Command, stores: Stores) -> AuditedLab:
+async def audit(request: Command, stores: AuditStores) -> AuditedLab:
     """Compare counters, indexes, best, noise, lineage, traces, leases, queue and stream with the records.
 
     Reads everything, page by page, while the lab is in use; a violation counts only if every look finds it.
@@ -71,7 +71,7 @@ async def audit(request: Command, stores: Stores) -> AuditedLab:
     return seen.model_copy(update={"ok": not lasting, "violations": lasting})
 
 
-async def _look(stores: Stores) -> AuditedLab:
+async def _look(stores: AuditStores) -> AuditedLab:
     violations: list[str] = []
     count = 0
     tags = await _all_tags(stores)
@@ -99,7 +99,7 @@ async def _found(check: Callable[P, Iterable[str]], *facts: P.args, **more: P.kw
     return await asyncio.to_thread(lambda: [*check(*facts, **more)])
 
 
-async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores: Stores) -> TagSnapshot:
+async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores: AuditStores) -> TagSnapshot:
     snapshots = stores.snapshots
     found, tag = await snapshots.experiments(name), await stores.tags.get(name)
     retests = await snapshots.retests(found)
@@ -125,7 +125,7 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
     )
 
 
-async def _swarm(s: TagSnapshot, stores: Stores) -> SwarmSnapshot:
+async def _swarm(s: TagSnapshot, stores: AuditStores) -> SwarmSnapshot:
     snapshots, tag = stores.snapshots, s.tag.name
     workers = await snapshots.swarm_workers(tag)
     return SwarmSnapshot(
@@ -138,7 +138,7 @@ async def _swarm(s: TagSnapshot, stores: Stores) -> SwarmSnapshot:
     )
 
 
-async def _pool_snapshot(tags: Sequence[TagRecord], stores: Stores) -> PoolSnapshot:
+async def _pool_snapshot(tags: Sequence[TagRecord], stores: AuditStores) -> PoolSnapshot:
     snapshots, gpus = stores.snapshots, (await stores.pool.roster())[1]
     return PoolSnapshot(
         gpus=gpus,
@@ -158,7 +158,7 @@ async def _pool_snapshot(tags: Sequence[TagRecord], stores: Stores) -> PoolSnaps
     )
 
 
-async def _all_tags(stores: Stores) -> list[TagRecord]:
+async def _all_tags(stores: AuditStores) -> list[TagRecord]:
     found: list[TagRecord] = []
     while page := await stores.tags.newest(len(found), PAGE):
         found += page

@@ -21,7 +21,7 @@ from functions.trust.certificates import begin_run
 from functions.trust.rules.distilling import (
     Finish,
     LeaveOut,
-    RunAgain,
+    RepeatRun,
     dropped,
     finished,
     following,
@@ -275,7 +275,7 @@ async def _after(
             return None
         case Distillation() as after:
             return after
-        case RunAgain(name, count):
+        case RepeatRun(name, count):
             for nth in range(len(runs[name]) + 1, count + 1):
                 await begin_run(f"{name}.{nth}", experiments)
             return one

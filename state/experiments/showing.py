@@ -13,7 +13,7 @@ from state.client import Lab
 from state.errors import NotFound
 from state.experiments.queueing import Queueing
 from state.experiments.reading import attempts_of, near_count
-from state.facts import BestFacts, LiveLog, NearFacts, Runs, Shown, Spread, WaitFacts
+from state.facts import BestFacts, LiveLog, NearFacts, Runs, ShownFacts, Spread, WaitFacts
 from state.ids import named_by
 from state.policy import Policy
 from state.reads import fields_in, fields_of
@@ -79,7 +79,7 @@ class Showing(Queueing):
             of_tag.direction, best.val_bpb, *await self._lab.read(misses, near_count(keys, tag, band))
         )
 
-    async def shown(self, experiment_id: str) -> Shown:
+    async def shown(self, experiment_id: str) -> ShownFacts:
         """An experiment with everything that is known of it. Raises NotFound: no such experiment."""
         keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await self._lab.read(
@@ -100,7 +100,7 @@ class Showing(Queueing):
             raise no_experiment(experiment_id)
         found["transfers"] = [one for one in found["transfers"] if one.experiment_id == experiment_id]
         noise, patch = await asyncio.gather(self._noise(found["runs"]), self.patch(found["runs"].experiment))
-        return Shown(**found, noise=noise, patch=patch)
+        return ShownFacts(**found, noise=noise, patch=patch)
 
     async def live_log(self, experiment_id: str) -> LiveLog:
         """The newest lines of its log, with its state. Raises NotFound: no such experiment."""

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.formats.program_document import FILES, Reader, charter
+from functions.formats.program_document import FILES, DocumentReader, charter
 from functions.kernel.process.lifecycle import Process
 from state.token_values import Issued
 from tests.commands import command_line
@@ -316,7 +316,7 @@ def agent(web: str, tokens: dict[str, Issued], project: Path, tmp_path: Path) ->
         launcher = tmp_path / "nightjar"
         launcher.write_text(f'#!/bin/sh\nexec {shlex.join(command_line())} "$@"\n')
         launcher.chmod(0o755)
-        reader = Reader(web, "night", "ada", str(launcher), str(handed / "auth"))
+        reader = DocumentReader(web, "night", "ada", str(launcher), str(handed / "auth"))
         for name in FILES:
             (handed / name).write_text(charter((ROOT / name).read_text(), reader))
         environment = {"NIGHTJAR_URL": web, "NIGHTJAR_TAG": "night", "NIGHTJAR_NAME": "ada"}

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.formats.program_document import FILES, Reader, charter
+from functions.formats.program_document import FILES, DocumentReader, charter
 from functions.kernel.process.lifecycle import Process
 from tests.examples.standin import ROOT, git, git_env, standing_in
 
@@ -44,7 +44,7 @@ def test_it_shows_the_one_command_before_the_steps_by_curl() -> None:
 
 
 def test_it_is_made_out_to_one_agent() -> None:
-    reader = Reader(
+    reader = DocumentReader(
         "https://lab.example", "jul4", "ada", "/opt/night jar/nightjar", "/home/a b/.nightjar/auth"
     )
 

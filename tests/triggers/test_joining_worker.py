@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from functions.kernel.process.remote import Joined
+from functions.kernel.process.remote import JoinedSwarm
 from triggers.cli.worker import joining_worker
 
 URL, OTHER = "https://swarm.example:8000", "https://other.example"
@@ -22,7 +22,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept_in(place: Path) -> tuple[str, str]:
-    joined = Joined.model_validate_json((place / "joined.json").read_text())
+    joined = JoinedSwarm.model_validate_json((place / "joined.json").read_text())
     return joined.url, joined.name
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from functions.formats.program_document import FILES, Reader, charter
+from functions.formats.program_document import FILES, DocumentReader, charter
 from functions.kernel.git import command, environment
 from state.errors import Conflict, Invalid, Unavailable
 from state.private import write_private
@@ -94,7 +94,7 @@ class AgentFolder:
         auth.unlink(missing_ok=True)
         if token is not None:
             write_private(auth, f"Authorization: Bearer {token}\n")
-        reader = Reader(url, self.tag, self.name, launcher, str(auth) if token is not None else None)
+        reader = DocumentReader(url, self.tag, self.name, launcher, str(auth) if token is not None else None)
         texts = {name: charter((ROOT / name).read_text(), reader) for name in FILES}
         for name, text in texts.items():
             (self.handed / name).write_text(text)

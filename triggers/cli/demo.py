@@ -26,7 +26,7 @@ from state.settings import Settings, own_environment
 from triggers.agents.night import agent_token
 from triggers.agents.place import git
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, all_settings_from, data_option
+from triggers.cli.options import FiniteNumber, all_settings_from, data_option
 from triggers.cli.output import ERROR, OK, note, printable, show_patch
 from triggers.cli.runs import digits_of, outcome, print_runs, signed
 from triggers.cli.tables import bar
@@ -52,7 +52,7 @@ RETESTS_S = 120.0
     show_default=True,
     help="number of ideas of both agents, beside the baseline",
 )
-@click.option("--budget", type=Number(0.2, 600), default=5.0, help="CPU seconds of each run")
+@click.option("--budget", type=FiniteNumber(0.2, 600), default=5.0, help="CPU seconds of each run")
 @click.option("--port", type=click.IntRange(0, 65535), help="HTTP port, if it is free [NIGHTJAR_PORT, 3111]")
 @data_option
 def command(runs: int, budget: float, port: int | None, data: Path | None) -> int:

@@ -37,7 +37,7 @@ class Duration(click.ParamType[float]):
         return float(found[1]) * UNITS[found[2]]
 
 
-class Number(click.FloatRange):
+class FiniteNumber(click.FloatRange):
     """A finite number in a range. Click alone accepts NaN in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -37,7 +37,7 @@ from state.ids import TAG_PATTERN
 from state.noise import unseeded
 from state.records import RETESTED, Direction
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Number, data_option, json_option, lab_option, settings_from
+from triggers.cli.options import FiniteNumber, data_option, json_option, lab_option, settings_from
 from triggers.cli.output import print_json, show
 from triggers.cli.runs import pages_of, path_of, tags_of
 from triggers.cli.tables import Column, counting, print_table
@@ -184,7 +184,7 @@ VERDICTS: dict[ReplayVerdict, str] = {
 )
 @click.option(
     "--sigma",
-    type=Number(min=0),
+    type=FiniteNumber(min=0),
     help="run-to-run standard deviation of the metric [default: measured from repeats of the same code]",
 )
 @click.option("--metric", help="the file's column of values [default: the one that its name tells]")

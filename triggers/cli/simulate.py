@@ -24,7 +24,7 @@ from state.private import read_key
 from state.settings import Settings
 from triggers.cli import output
 from triggers.cli.lab_http import bearer_of
-from triggers.cli.options import Number, all_settings_from
+from triggers.cli.options import FiniteNumber, all_settings_from
 from triggers.cli.output import ERROR, OK, note
 from triggers.cli.tables import bar
 from triggers.cli.worker import checked_url
@@ -175,7 +175,7 @@ RUN_S = 300.0
 INTERRUPTED = 130
 LOOK_S = 0.1
 PRIVATE_TAG = "swarm"
-SHARE = Number(0, 0.5)
+SHARE = FiniteNumber(0, 0.5)
 
 
 @click.command()
@@ -207,7 +207,7 @@ SHARE = Number(0, 0.5)
 )
 @click.option(
     "--speed",
-    type=Number(0.1, 100_000),
+    type=FiniteNumber(0.1, 100_000),
     help="simulated seconds in a second; default: so that about 100 requests are due in a second, at most 60",
 )
 @click.option(

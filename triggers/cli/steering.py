@@ -10,7 +10,7 @@ import click
 from state.errors import Conflict, Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import NameType, Number, json_option, tag_argument, with_lab
+from triggers.cli.options import FiniteNumber, NameType, json_option, tag_argument, with_lab
 from triggers.cli.output import ERROR, OK, counted, print_json, show
 from triggers.cli.runs import the_tag
 
@@ -43,7 +43,7 @@ def _policy(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
     flag_value="minimize",
     help="a lower value is better  [default: by a word of the metric's name]",
 )
-@click.option("--budget", type=Number(min=0), help="seconds of a run  [default: 300]")
+@click.option("--budget", type=FiniteNumber(min=0), help="seconds of a run  [default: 300]")
 @click.option(
     "--policy",
     multiple=True,

@@ -15,7 +15,7 @@ from state.program import PROGRAM
 from triggers.certificates import folder
 from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.looking import transfer_line
-from triggers.cli.options import Number, json_option, tag_argument, with_lab
+from triggers.cli.options import FiniteNumber, json_option, tag_argument, with_lab
 from triggers.cli.output import DISCARD, OK, counted, note, print_json, show
 from triggers.cli.runs import path_of, the_tag
 
@@ -34,9 +34,11 @@ def lab_goes_on() -> Iterator[None]:
 @with_lab
 @click.argument("experiment")
 @click.option("--against", metavar="REF", help="the reference [default: the tag's baseline]")
-@click.option("--min-gain", type=Number(min=0), default=0.0, help="the gain has to exceed this [default: 0]")
 @click.option(
-    "--alpha", type=Number(min=1e-6, max=0.2), default=0.01, help="largest false rate [default: 0.01]"
+    "--min-gain", type=FiniteNumber(min=0), default=0.0, help="the gain has to exceed this [default: 0]"
+)
+@click.option(
+    "--alpha", type=FiniteNumber(min=1e-6, max=0.2), default=0.01, help="largest false rate [default: 0.01]"
 )
 @click.option(
     "-o",

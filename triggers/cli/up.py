@@ -26,7 +26,7 @@ from functions.kernel.process.running import ended
 from functions.kernel.table import OWN
 from state.errors import NightjarError, NotFound
 from state.experiments import Experiments
-from state.facts import Shown, Spread
+from state.facts import ShownFacts, Spread
 from state.program import PROGRAM
 from state.records import Experiment
 from state.settings import Settings
@@ -172,7 +172,7 @@ async def tell_runs(settings: Settings, say: Callable[[str], None]) -> None:
                 await asyncio.sleep(AWAY_S)
 
 
-def begun(found: Shown, gpu: str | None) -> str:
+def begun(found: ShownFacts, gpu: str | None) -> str:
     """Such as `mar11-7   starts on box:0, budget 300 s  WIDTH 48 -> 96`."""
     e = found.runs.experiment
     budget = found.policy.budgets.base_s if e.budget_s is None else e.budget_s
@@ -180,7 +180,7 @@ def begun(found: Shown, gpu: str | None) -> str:
     return _cut(f"{e.experiment_id:<9} starts{place}, budget {budget:g} s  {printable(e.description)}")
 
 
-def line(found: Shown, noise: Spread | None = None) -> str:
+def line(found: ShownFacts, noise: Spread | None = None) -> str:
     """Such as `mar11-7  keep  0.99790  +0.00210  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
     e = found.runs.experiment
     run, gain = view(e).model_dump(), gain_of(e, found.runs, found.compared, found.direction)

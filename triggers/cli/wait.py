@@ -14,7 +14,7 @@ import click
 from functions.formats.metrics_block import deciding_line, remedies_in
 from state.errors import NightjarError
 from triggers.cli.lab_http import AWAY, LabHttp
-from triggers.cli.options import Number, with_lab
+from triggers.cli.options import FiniteNumber, with_lab
 from triggers.cli.output import BY_STATUS, as_commands, print_json, printable
 from triggers.cli.runs import digits_of, gain_in_words, path_of
 from triggers.cli.runs import outcome as told
@@ -35,7 +35,7 @@ T = TypeVar("T")
 @click.command()
 @with_lab
 @click.argument("experiment")
-@click.option("--timeout", type=Number(min=0), help="seconds [default: until it has finished]")
+@click.option("--timeout", type=FiniteNumber(min=0), help="seconds [default: until it has finished]")
 @click.option("--json", "as_json", is_flag=True, help="the outcome as JSON")
 def command(http: LabHttp, experiment: str, timeout: float | None, as_json: bool) -> int:
     """Wait until EXPERIMENT has finished, and print its outcome.

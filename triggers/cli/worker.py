@@ -17,7 +17,7 @@ import platformdirs
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from functions.kernel.process.remote import (
-    Joined,
+    JoinedSwarm,
     Remote,
     joined_places,
     new_name,
@@ -150,14 +150,14 @@ def joining_worker(url: str | None, worker_id: str | None, data: Path | None) ->
     settings = all_settings_from(data=data)
     place = settings.data_dir if settings.data is not None else _place(url, worker_id)
     check_no_lab(place)
-    before = remembered(place, Joined)
+    before = remembered(place, JoinedSwarm)
     if before is None or (url or before.url, worker_id or before.name) != (before.url, before.name):
         if url is None:
             who = "no worker" if before is None else f"{before.name}, and no other worker,"
             raise click.UsageError(f"{who} has joined a swarm from {place}: join with --url URL")
         warn_of_plain_http(url)
         is_named = settings.data is not None
-        Joined(url=url, name=worker_id or (new_name() if is_named else place.name)).save(place)
+        JoinedSwarm(url=url, name=worker_id or (new_name() if is_named else place.name)).save(place)
     return all_settings_from(data=place)
 
 

@@ -105,7 +105,7 @@ class RunTiming:
 
 
 @dataclass(frozen=True)
-class EndedRun:
+class EndedCommand:
     """How a command ended; `cause` is `exit` if it ended by itself, else the order that ended it."""
 
     cause: Cause
@@ -123,7 +123,7 @@ class EndedRun:
     """What it wrote to the pipe for the numbers of hidden splits."""
 
 
-async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
+async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedCommand:
     """Run the command until it exits, or the lab, a limit or a lost lease ends it.
 
     A cancelled call kills the attempt. Raises OSError if the process, or its namespaces, cannot be started.
@@ -181,7 +181,7 @@ async def run_command(command: RunCommand, watcher: Watcher, pace: RunTiming) ->
                 raise OSError(errno.EPERM, f"its namespaces were not made: {log.text().strip()[-500:]}")
         order, score = run.order or "exit", run.score.result()
         secret = read_now(hidden.fileno())
-        return EndedRun(order, returncode, log.text(), is_empty, run.excess, time, score, secret)
+        return EndedCommand(order, returncode, log.text(), is_empty, run.excess, time, score, secret)
 
 
 def _told(line: bytes, of_bubblewrap: int | None) -> int | None:

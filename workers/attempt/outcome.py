@@ -34,7 +34,7 @@ from functions.kernel.process.run_files import (
     untracked,
 )
 from state.errors import NightjarError
-from workers.attempt.child import EndedRun
+from workers.attempt.child import EndedCommand
 from workers.attempt.isolation import Reach
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult
 from workers.attempt.worktree import Checkout, read_inside
@@ -166,7 +166,7 @@ class FailedRun:
 
 
 def outcome(
-    ended: EndedRun, built: Checkout, metric: str, gpu_class: str, *, is_scored: bool = False
+    ended: EndedCommand, built: Checkout, metric: str, gpu_class: str, *, is_scored: bool = False
 ) -> TrainingResult:
     """A run that exited with 0 and a finite metric is trained, even if it was told to stop, or hung afterwards.
 
@@ -212,7 +212,7 @@ def not_started(error: OSError) -> FailedTraining:
     return FailedTraining("infra", f"the run could not be started: {error}; {remedy}")
 
 
-def _failed(ended: EndedRun, printed: Mapping[str, float], metric: str) -> FailedTraining:
+def _failed(ended: EndedCommand, printed: Mapping[str, float], metric: str) -> FailedTraining:
     wanted = {metric: printed[metric]} if metric in printed else {}
     kind = classify_failure(ended.log, ended.returncode, timed_out=ended.cause == "timeout", metrics=wanted)
     if ended.cause == "excess" and ended.excess is not None:

@@ -23,7 +23,7 @@ from state.errors import Invalid, NightjarError
 from state.records import Footprint
 from state.settings import Settings
 from workers.attempt import processes
-from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
+from workers.attempt.child import EndedCommand, RunCommand, RunTiming, run_command
 from workers.attempt.isolation import Reach
 from workers.attempt.job import (
     FailedTraining,
@@ -226,7 +226,7 @@ class TrainingRunner:
             "guard", f"guard check: `{job.check}` {why}\n{failure_tail(ended.log)}".rstrip()
         )
 
-    async def _run(self, command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
+    async def _run(self, command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedCommand:
         self._is_buried = False
         ended = await run_command(command, watcher, pace)
         self._is_buried = ended.is_empty

@@ -17,7 +17,7 @@ from functions.formats.metrics_block import FailureKind, failure_tail, newest_li
 from functions.formats.printed_score import nearest
 from functions.formats.train_command import words_of
 from functions.kernel.lanes import Order, Source
-from workers.attempt.child import EndedRun
+from workers.attempt.child import EndedCommand
 from workers.attempt.isolation import CACHES, Reach
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingJob, TrainingResult, Watcher
 from workers.attempt.source import Unbuildable
@@ -124,7 +124,7 @@ async def set_stage(slot: Slot, job: TrainingJob, built: Checkout) -> ScoringFol
 
 
 def scored(
-    ended: EndedRun, trained: TrainedRun, stage: ScoringFolders, built: Checkout, metric: str
+    ended: EndedCommand, trained: TrainedRun, stage: ScoringFolders, built: Checkout, metric: str
 ) -> TrainingResult:
     """A training's result with the value that the evaluator measured in the place of the one that it printed."""
     if ended.cause in ("lost", "stop"):
@@ -169,7 +169,7 @@ def is_changed(stage: ScoringFolders, built: Checkout) -> bool:
     return built.guard is None or built.guard.fingerprint(stage.files) != built.evaluator_hash
 
 
-def _unscored(ended: EndedRun, value: float | None, metric: str) -> FailedTraining:
+def _unscored(ended: EndedCommand, value: float | None, metric: str) -> FailedTraining:
     if ended.cause == "timeout":
         kind: FailureKind = "timeout"
         reason = "the run's time limit came while the evaluator scored it"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from functions.pi.rules.authoring import Used, counted
+from functions.pi.rules.authoring import UsedTokens, counted
 from workers.author.provider import (
     MOST_WRITTEN,
     Filled,
@@ -96,7 +96,7 @@ def _read(message: Message, form: str) -> Reply:
     return Garbled(f"it does not call the tool {form}", used)
 
 
-def _used(message: Message) -> Used | None:
+def _used(message: Message) -> UsedTokens | None:
     usage = message.usage
     read, written = counted(usage.input_tokens), counted(usage.output_tokens)
     if read is None or written is None:
@@ -104,4 +104,4 @@ def _used(message: Message) -> Used | None:
     cached, cache_written = (
         counted(n) or 0 for n in (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     )
-    return Used(read, written, cached, cache_written)
+    return UsedTokens(read, written, cached, cache_written)

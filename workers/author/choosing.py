@@ -26,7 +26,15 @@ from functions.kernel.authoring import ProviderName, key_of, named_key
 from functions.kernel.lanes import Author, Commission, Draft
 from functions.kernel.process.meters import Meters
 from functions.kernel.process.redaction import hide, presentable
-from functions.pi.rules.authoring import Price, RequestBackoff, Used, micro_usd, most_used, pause_s, price_of
+from functions.pi.rules.authoring import (
+    Price,
+    RequestBackoff,
+    UsedTokens,
+    micro_usd,
+    most_used,
+    pause_s,
+    price_of,
+)
 from state.author_budget import AuthorBudget, Cost, UsedUp
 from state.client import Lab
 from state.errors import Invalid, Unavailable
@@ -227,7 +235,7 @@ class ModelAuthor:
     async def _close(self, reserved: str, reply: Reply) -> None:
         """Pay for the request. Where its cost is unknown, the whole reservation is spent."""
         if isinstance(reply, ProviderBusy) or (isinstance(reply, ProviderFailed) and reply.is_free):
-            used = Used(0, 0)
+            used = UsedTokens(0, 0)
         elif isinstance(reply, ProviderFailed) or reply.used is None:
             return
         else:
@@ -241,7 +249,7 @@ class ModelAuthor:
         except Unavailable as problem:
             log.warning("the budget keeps what was reserved for a request: %s", problem.detail)
 
-    def _cost(self, used: Used) -> Cost:
+    def _cost(self, used: UsedTokens) -> Cost:
         return Cost(used.tokens, micro_usd(used, self._terms.price))
 
 

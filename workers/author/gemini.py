@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from functions.pi.rules.authoring import Used, counted
+from functions.pi.rules.authoring import UsedTokens, counted
 from workers.author.provider import MOST_WRITTEN, Filled, FormRequest, Garbled, ModelRefused, Reply, failure
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _read(response: GenerateContentResponse, form: str) -> Reply:
     return Garbled(f"it does not call the function {form} ({reason})", used)
 
 
-def _used(response: GenerateContentResponse) -> Used | None:
+def _used(response: GenerateContentResponse) -> UsedTokens | None:
     usage = response.usage_metadata
     if usage is None:
         return None
@@ -129,4 +129,4 @@ def _used(response: GenerateContentResponse) -> Used | None:
         counted(n) or 0
         for n in (usage.cached_content_token_count, usage.candidates_token_count, usage.thoughts_token_count)
     )
-    return Used(max(0, read - cached), said + thought, cached)
+    return UsedTokens(max(0, read - cached), said + thought, cached)

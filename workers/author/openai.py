@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from functions.pi.rules.authoring import Used, counted
+from functions.pi.rules.authoring import UsedTokens, counted
 from workers.author.provider import MOST_WRITTEN, Filled, FormRequest, Garbled, ModelRefused, Reply, failure
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _read(response: Response, form: str) -> Reply:
     return Garbled(f"it does not call the function {form}", used)
 
 
-def _used(response: Response) -> Used | None:
+def _used(response: Response) -> UsedTokens | None:
     usage = response.usage
     if usage is None:
         return None
@@ -86,4 +86,4 @@ def _used(response: Response) -> Used | None:
     cached, cache_written = (
         counted(getattr(details, name, None)) or 0 for name in ("cached_tokens", "cache_write_tokens")
     )
-    return Used(max(0, read - cached - cache_written), written, cached, cache_written)
+    return UsedTokens(max(0, read - cached - cache_written), written, cached, cache_written)

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import httpx2
 
 from functions.kernel.process.redaction import presentable
-from functions.pi.rules.authoring import Used
+from functions.pi.rules.authoring import UsedTokens
 
 MOST_WRITTEN: Final = 16_000
 """Most tokens of one reply, thinking included; a filled-in form has a few thousand."""
@@ -40,7 +40,7 @@ class Filled:
 
     fields: object
     """The model's text: an object, or JSON text."""
-    used: Used | None
+    used: UsedTokens | None
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Garbled:
     """The reply cannot be read as a form."""
 
     problem: str
-    used: Used | None = None
+    used: UsedTokens | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ModelRefused:
     """The model, or the provider's filter, refuses the task."""
 
     reason: str
-    used: Used | None = None
+    used: UsedTokens | None = None
 
 
 @dataclass(frozen=True)

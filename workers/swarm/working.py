@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from functions.kernel.process.remote import Baseline, Joined
+from functions.kernel.process.remote import Baseline, JoinedSwarm
 from functions.swarm.rules.results import NO_CONSTANT
 from state.errors import Invalid, NightjarError, NotFound, Unauthenticated, Unavailable
 from state.settings import Settings
@@ -115,10 +115,10 @@ class JoinOptions:
 
 
 @dataclass
-class SwarmWorker:
+class CheckedWorker:
     """A worker whose device and script were checked."""
 
-    joined: Joined
+    joined: JoinedSwarm
     options: JoinOptions
     settings: Settings
     server: SwarmServer

@@ -23,7 +23,7 @@ from functions.kernel.table import chosen, table
 from state.answers import Answers
 from state.archive import PatchArchiving
 from state.client import Lab
-from state.dimensions import DimensionProposals, Dimensions
+from state.dimensions import Dimensions, ProposedDimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
 from state.hypotheses import GraphSummaries, Hypotheses, Journal
@@ -136,7 +136,7 @@ def _bound(
         Searches(lab),
         Traces(lab),
         Dimensions(lab),
-        DimensionProposals(lab),
+        ProposedDimensions(lab),
         Hypotheses(lab),
         Journal(lab),
         Programs(lab),

@@ -191,7 +191,7 @@ class Baseline(BaseModel):
     """Digest of the files that ran."""
 
 
-class Joined(Remote):
+class JoinedSwarm(Remote):
     """`url` is the lab's, `token` the worker's own, `name` its worker id."""
 
     file: ClassVar[str] = "joined.json"
@@ -208,7 +208,7 @@ def joined_places(url: str | None, worker_id: str | None) -> Iterator[Path]:
     """The data directories of this user's swarm workers: of this URL and this id, where they are given."""
     root = Path(platformdirs.user_state_dir("nightjar"), "swarm")
     host = "*" if url is None else place_of(url)
-    return (found.parent for found in sorted(root.glob(f"{host}/{worker_id or '*'}/{Joined.file}")))
+    return (found.parent for found in sorted(root.glob(f"{host}/{worker_id or '*'}/{JoinedSwarm.file}")))
 
 
 def place_to_join(url: str, worker_id: str) -> Path:

@@ -33,7 +33,7 @@ class Price:
 
 
 @dataclass(frozen=True)
-class Used:
+class UsedTokens:
     """Tokens of one request; each counts in one field."""
 
     read: int
@@ -80,7 +80,7 @@ def price_of(model: str, usd_per_mtok: str | None) -> Price | None:
     return LIST_PRICES.get(_DATE.sub("", model.removeprefix("models/")))
 
 
-def micro_usd(used: Used, price: Price | None) -> int:
+def micro_usd(used: UsedTokens, price: Price | None) -> int:
     """Millionths of a US dollar, rounded up; 0 where the price is not known."""
     if price is None:
         return 0
@@ -92,12 +92,12 @@ def micro_usd(used: Used, price: Price | None) -> int:
     )
 
 
-def most_used(sent: str, most_written: int) -> Used:
+def most_used(sent: str, most_written: int) -> UsedTokens:
     """Upper limit for a request with this text.
 
     A token has at least one byte, and providers add a few tokens. Caching all of it costs more than reading alone.
     """
-    return Used(read=0, cache_written=len(sent.encode(errors="replace")) + 2000, written=most_written)
+    return UsedTokens(read=0, cache_written=len(sent.encode(errors="replace")) + 2000, written=most_written)
 
 
 def counted(number: object) -> int | None:

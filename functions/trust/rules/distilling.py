@@ -26,7 +26,7 @@ def most_runs(changes: int) -> int:
 
 
 @dataclass(frozen=True)
-class RunAgain:
+class RepeatRun:
     """Run an experiment's code until it has so many runs."""
 
     name: str
@@ -45,7 +45,7 @@ class Finish:
     """Everything is decided."""
 
 
-Step = RunAgain | LeaveOut | Finish | Distillation
+Step = RepeatRun | LeaveOut | Finish | Distillation
 """The next action, or the state after a measurement."""
 
 
@@ -82,7 +82,7 @@ def following(
         said = f"{first.experiment_id}, the code of the whole chain, has no value here: {why}"
         return one.model_copy(update={"state": "stopped", "reason": said})
     if len(reference) < REFERENCE_RUNS and one.runs < one.most_runs:
-        return RunAgain(whole, min(REFERENCE_RUNS, len(reference) + one.most_runs - one.runs))
+        return RepeatRun(whole, min(REFERENCE_RUNS, len(reference) + one.most_runs - one.runs))
     known = [*_values(reference, reference[0]), *one.pooled]
     if (trying := one.trying) is not None:
         assert trying.without is not None
@@ -94,7 +94,7 @@ def following(
         return _with(one, untried[0], state="undecided", reason="there were no more runs")
     again = len(runs[smallest]) + 1
     if smallest != whole and again <= REFERENCE_RUNS and one.runs < one.most_runs:
-        return RunAgain(smallest, again)
+        return RepeatRun(smallest, again)
     return Finish()
 
 
@@ -153,7 +153,7 @@ def _judged(
     change = next(each for each in one.changes if each.experiment_id == change.experiment_id)
     found = None if noise is None else verdict(loss, len(values), len(known), noise, margin)
     if found is None and one.runs < one.most_runs and len(its) < 2 * MOST_EACH:
-        return RunAgain(first.experiment_id, len(its) + 1)
+        return RepeatRun(first.experiment_id, len(its) + 1)
     if found == "dropped":
         after = dropped(one, change, first.experiment_id, "the code is no worse without it")
         return after.model_copy(update={"pooled": (*one.pooled, *values)})

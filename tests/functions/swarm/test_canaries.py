@@ -12,7 +12,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from functions.swarm.rules.trial_proposals import CYCLE, LEAST_RESULTS
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
-from state.dimensions import DimensionProposals
+from state.dimensions import ProposedDimensions
 from tests.conftest import http_client
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, bearer, dump, events_of, problem, refused, told
@@ -185,7 +185,7 @@ async def test_runs_that_were_handed_out_before_a_trial_do_not_count_for_it(
         await swarm.join(name)
     early = [(name, (await swarm.next(name))["run_id"]) for name in late]
     await on_trial(swarm)
-    proposals = DimensionProposals(process.lab)
+    proposals = ProposedDimensions(process.lab)
     for name, run_id in early:
         await swarm.result(name, run_id, 1.0)
     crashed = await swarm.next("w3")

@@ -18,7 +18,7 @@ import pytest
 
 from functions.kernel.lanes import Extension, Order
 from tests.workers.watching import Orders
-from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
+from workers.attempt.child import EndedCommand, RunCommand, RunTiming, run_command
 from workers.attempt.processes import kill_all, processes_of
 
 pytestmark = pytest.mark.process
@@ -54,7 +54,7 @@ async def test_a_script_that_ends_by_itself_leaves_its_output_and_exit_status(
 
     ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
 
-    assert ended == EndedRun("exit", 3, "out\nerr\n", is_empty=True)
+    assert ended == EndedCommand("exit", 3, "out\nerr\n", is_empty=True)
     assert (tmp_path / "log.txt").read_text() == "out\nerr\n"
 
 

@@ -18,7 +18,7 @@ from functions.kernel.lanes import Source
 from functions.kernel.table import table
 from functions.kernel.validation import validated
 from tests.printing import printed_in
-from workers.attempt.child import EndedRun
+from workers.attempt.child import EndedCommand
 from workers.attempt.job import FailedTraining, RunLease, TrainedRun, TrainingJob, hand_in
 from workers.attempt.outcome import outcome
 from workers.attempt.worktree import Checkout
@@ -52,8 +52,8 @@ async def told(result: TrainedRun | FailedTraining) -> Request | None:
     return door.asked
 
 
-def ended(log: str = "", returncode: int = 0) -> EndedRun:
-    return EndedRun("exit", returncode, log, is_empty=True, printed=printed_in(log, "val_bpb"))
+def ended(log: str = "", returncode: int = 0) -> EndedCommand:
+    return EndedCommand("exit", returncode, log, is_empty=True, printed=printed_in(log, "val_bpb"))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -22,7 +22,7 @@ from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
-from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
+from workers.attempt.child import EndedCommand, RunCommand, RunTiming, run_command
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, HaltedRun, Runner, TrainedRun, TrainingResult, Unfit, Watcher
 from workers.attempt.processes import processes_of
@@ -313,7 +313,7 @@ async def test_a_script_over_its_time_is_a_timeout_even_with_a_block(repo: Repos
 async def test_the_score_of_a_script_that_hangs_afterwards_counts_without_the_time_that_it_hung(
     repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
+    async def run(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedCommand:
         return await run_command(command, watcher, replace(pace, silence_s=SILENCE_S))
 
     monkeypatch.setattr(workers.attempt.runner, "run_command", run)

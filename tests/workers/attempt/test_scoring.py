@@ -25,7 +25,7 @@ from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
-from workers.attempt.child import EndedRun, RunCommand, RunTiming, run_command
+from workers.attempt.child import EndedCommand, RunCommand, RunTiming, run_command
 from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
@@ -391,7 +391,7 @@ async def test_training_and_scoring_share_one_time_limit(
 ) -> None:
     limits, trained_s = list[float](), 0.0
 
-    async def run(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedRun:
+    async def run(command: RunCommand, watcher: Watcher, pace: RunTiming) -> EndedCommand:
         nonlocal trained_s
         limits.append(command.timeout_s)
         if len(limits) == 2:  # its time is over as soon as it has begun

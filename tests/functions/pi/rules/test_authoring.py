@@ -12,7 +12,7 @@ from functions.pi.rules.authoring import (
     MOST_TRIES,
     Price,
     RequestBackoff,
-    Used,
+    UsedTokens,
     counted,
     micro_usd,
     most_used,
@@ -25,7 +25,7 @@ COUNTS = st.integers(0, 100_000)
 
 
 def test_each_kind_of_token_has_its_price() -> None:
-    assert micro_usd(Used(1000, 100, 500, 200), PRICE) == 2000 + 1000 + 100 + 500
+    assert micro_usd(UsedTokens(1000, 100, 500, 200), PRICE) == 2000 + 1000 + 100 + 500
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_no_request_costs_more_than_is_reserved_for_it(
     most = most_used(sent, written)
     read = data.draw(st.integers(0, most.cache_written))
     cached = data.draw(st.integers(0, most.cache_written - read))
-    used = Used(read, written, cached, most.cache_written - read - cached)
+    used = UsedTokens(read, written, cached, most.cache_written - read - cached)
 
     assert used.tokens <= most.tokens
     assert micro_usd(used, price) <= micro_usd(most, price)

@@ -101,7 +101,9 @@ def test_values_in_a_program_have_the_digits_of_the_noise() -> None:
     update = program_update(replace(swarm_findings(), sigma=0.0021, regions=[region]))
 
     assert "The best is swarm-17 with val_bpb 0.9000." in update.phase_summary
-    told = "DEPTH from 8 to 12 does best: mean delta -0.0312 ± 0.0012 from 9 runs, -0.0211 against the others."
+    told = (
+        "DEPTH from 8 to 12 does best: mean delta -0.0312 ± 0.0012 from 9 runs, -0.0211 against the others."
+    )
     assert told in update.active_guidance
 
 
