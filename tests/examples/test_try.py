@@ -274,7 +274,7 @@ async def test_interrupted_and_called_again_it_goes_on_waiting(
     async with trainer.at_work():
         done = await waiting.tried("wide is better")
 
-    assert child.returncode == 130
+    assert child.returncode == 130, errors
     assert "the same command goes on" in errors
     assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2

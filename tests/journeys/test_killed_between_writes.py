@@ -20,6 +20,12 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Of a lab that takes requests as fast as these tests send them."""
+    return settings.model_copy(update={"rate_per_s": 1e6})
+
+
+@pytest.fixture
 async def olga(process: Process, client: httpx.AsyncClient) -> httpx.AsyncClient:
     """HTTP as an operator."""
     client.headers.update(await bearer(process, "olga", "operator"))
