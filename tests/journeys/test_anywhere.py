@@ -112,7 +112,7 @@ def submitted(lab: RunningLab, tag: str, seconds: float) -> str:
     [
         ("workers.asker", "keep", 2),
         pytest.param("workers.trainer", "keep", 2, marks=pytest.mark.long),
-        # one way of these to run again is enough; the last two end by themselves, or by the keeper that comes after
+        # they are noticed in other ways too: the keeper that comes after, or the end of the script
         pytest.param("workers.keeper", "keep", 1, marks=pytest.mark.long),
         pytest.param("train.py", "crash", 1, marks=pytest.mark.long),
     ],

@@ -183,6 +183,11 @@ def test_a_whole_lab_lives_in_one_slot_of_a_cluster(
     name = nightjar(lab.data, "redis", "HGET", "{copy}:tags:own", "name", "--lab", "copy", **as_admin)
     assert name.stdout == "own\n", name.stderr
 
+    # RQ needs a Redis beside it
+    alone = nightjar(tmp_path / "alone", "up", **as_admin)
+    assert alone.returncode == 1
+    assert "NIGHTJAR_BROKER_URL" in alone.stderr
+
 
 def killed(cluster: Cluster) -> None:
     cluster.owner.process.kill()

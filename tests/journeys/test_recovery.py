@@ -46,13 +46,10 @@ def tag(lab: RunningLab, request: pytest.FixtureRequest) -> str:
 
 
 OFTEN = [
-    *((victim, signal.SIGKILL) for victim in ("horse", "workers' supervisor", "Redis")),
+    *((victim, signal.SIGKILL) for victim in ("horse", "RQ worker", "workers' supervisor", "Redis")),
     *((victim, signal.SIGSTOP) for victim in ("web", "RQ worker")),
 ]
-"""One for each way to notice that a process has gone or stands still. All others are tried in a long run.
-
-Who stands still is killed in the end: a stopped one stands for a killed one, too.
-"""
+"""One for each way to notice that a process has gone or stands still. All others are tried in a long run."""
 CASES = [
     pytest.param(
         victim,

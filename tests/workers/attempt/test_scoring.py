@@ -323,6 +323,7 @@ UNUSABLE = {
         "other",
         "does not begin with a line",
     ),
+    "dies": ('sys.exit("out of ideas")', "other", "| out of ideas"),
     "dies while it answers": (
         "predict = lambda question: os.kill(os.getpid(), 9)",
         "other",
@@ -617,7 +618,7 @@ async def test_an_evaluator_without_a_score_is_a_crash_that_says_why(repo: Repos
     assert (result.kind, told in result.error) == (kind, True), result.error
 
 
-async def test_a_child_that_an_evaluator_leaves_ends(repo: Repository) -> None:
+async def test_a_child_that_an_evaluator_leaves_delays_no_verdict(repo: Repository) -> None:
     leaves = "import os\nos.fork() or (os.setsid(), os.execvp('sleep', ['sleep', '600']))"
     repo.base = repo.commit({"prepare.py": leaves})
 
@@ -625,6 +626,7 @@ async def test_a_child_that_an_evaluator_leaves_ends(repo: Repository) -> None:
 
     assert isinstance(result, FailedTraining), result
     assert result.kind == "no_metrics", result.error
+    assert len(result.error) < 20_000
 
 
 async def test_a_command_of_which_the_base_has_no_script_is_a_fault_of_the_infrastructure(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from functions.runs.rules.stopping import (
     was_spared,
 )
 from functions.runs.rules.ticks import bucket_of
+from functions.swarm.rules.shapes import SwarmStrategy
 from state.facts import NO_TREND, Trend
 from state.policy import BUCKETS, EARLY, FIFTHS, Stopping
 from state.records import Direction
@@ -71,15 +74,24 @@ def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, t
     [
         *((Stopping(extend_at=0.8), at(rank, 0.8)) for rank in (0.0, 50.0, 100.0)),
         *((STOCHASTIC, at(100.0, bucket)) for bucket in BUCKETS),
-        *((CERTAIN, at(0.0, strategy=strategy)) for strategy in ("falsify", "validate", "decision_sprint")),
     ],
 )
-def test_the_rule_none_places_without_extensions_and_strategies_that_need_whole_runs_change_nothing(
+def test_the_rule_none_and_places_without_extensions_change_nothing(
     settings: Stopping, checkpoint: Checkpoint
 ) -> None:
     assert judge(checkpoint, 0.0, settings).told == "continue"
-    assert judge(at(0.0), 0.0, CERTAIN).told == "stop"
-    assert judge(at(100.0, 1.0), 0.0, Stopping(rule="stochastic", extend_at=1.0)).told == "extend"
+
+
+def test_the_strategies_whose_numbers_are_needed_whole_are_never_stopped() -> None:
+    found = {
+        s for s in get_args(SwarmStrategy) if judge(at(0.0, strategy=s), 0.0, CERTAIN).told == "continue"
+    }
+    assert found == {"falsify", "validate", "decision_sprint"}
+
+
+def test_the_published_place_of_an_extension_is_the_end() -> None:
+    at_the_end = Stopping(rule="stochastic", extend_at=1.0)
+    assert judge(at(100.0, 1.0), 0.0, at_the_end).told == "extend"
 
 
 @pytest.mark.parametrize("rule", ["stochastic", "median", "asha"])
