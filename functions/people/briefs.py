@@ -98,9 +98,14 @@ async def brief(request: ReadBrief, reports: Reports, settings: Settings) -> Bri
         branch=short(tag.branch, 100),
         score=tag.score,
         base_commit_sha=best.commit_sha if best else tag.base_commit,
-        best=best
-        and best.model_dump(include={"experiment_id", "val_bpb"})
-        | {"commit": best.commit_sha, "trust": facts.best_trust},
+        best={
+            "experiment_id": best.experiment_id,
+            "val_bpb": best.val_bpb,
+            "commit": best.commit_sha,
+            "trust": facts.best_trust,
+        }
+        if best
+        else None,
         total_experiments=tag.total,
         kept_experiments=tag.kept,
         open_experiments=[sketch_view(e) for e in mine[:OPEN_SHOWN]],

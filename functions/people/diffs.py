@@ -211,10 +211,8 @@ def _of_swarm(a: Experiment, b: Experiment) -> str | None:
 
 def _constants(a: Experiment, b: Experiment, *, is_same_code: bool) -> str | None:
     """The constants that two runs set, in words. None if there is nothing to say."""
-    sets = [
-        ", ".join(f"{name} = {value!r}" for name, value in sorted((e.config_delta or {}).items()))
-        for e in (a, b)
-    ]
+    configs = [e.config_delta or {} for e in (a, b)]
+    sets = [", ".join(line for name in sorted(config) for line in _line(config, name)) for config in configs]
     if not any(sets) or (is_same_code and sets[0] == sets[1]):
         return None
     words = [f"{e.experiment_id} sets {own or 'no constants'}" for e, own in zip((a, b), sets, strict=True)]

@@ -40,7 +40,7 @@ Sample = tuple[str, Mapping[str, str], float]
 
 
 @dataclass(frozen=True)
-class CallCounts:
+class CounterMetric:
     name: str
     help: str
     labels: tuple[str, ...]
@@ -115,7 +115,7 @@ class Meters:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._calls = CallCounts(
+        self._calls = CounterMetric(
             "nightjar_function_calls",
             "Calls of functions, by what fired them and how they ended.",
             ("process", "function", "trigger", "outcome"),
@@ -126,7 +126,7 @@ class Meters:
             ("process", "function", "trigger"),
             BUCKETS,
         )
-        self._requests = CallCounts(
+        self._requests = CounterMetric(
             "nightjar_http_requests", "HTTP requests, by route and status.", ("method", "route", "status")
         )
         self._request_seconds = Durations(
@@ -141,15 +141,15 @@ class Meters:
             ("process",),
             HELD_BUCKETS,
         )
-        self._written = CallCounts(
+        self._written = CounterMetric(
             "nightjar_author_calls",
             "Texts that a language model was asked for, by the form and how it ended.",
             ("provider", "kind", "outcome"),
         )
-        self._tokens = CallCounts(
+        self._tokens = CounterMetric(
             "nightjar_author_tokens", "Tokens that it has read and written.", ("provider", "direction")
         )
-        self._usd = CallCounts("nightjar_author_usd", "What it has cost, in US dollars.", ("provider",))
+        self._usd = CounterMetric("nightjar_author_usd", "What it has cost, in US dollars.", ("provider",))
         self._calling: Counter[str] = Counter()
         self._last_at: dict[str, float] = {}
         self._called_lately: set[str] = set()
@@ -212,7 +212,7 @@ class Meters:
         self._usd.add(provider, amount=usd)
 
     @property
-    def _of_all_processes(self) -> list[CallCounts | Durations]:
+    def _of_all_processes(self) -> list[CounterMetric | Durations]:
         """Metrics that may be added up over processes."""
         return [
             *(self._calls, self._seconds, self._written, self._tokens, self._usd),
