@@ -92,11 +92,11 @@ class Programs(Store):
 
     async def findings_facts(self, tag: str) -> FindingsFacts:
         """All that the findings of a tag follow from. Raises NotFound: no such tag."""
-        found = await asyncio.gather(self.due_facts(tag), self._hypotheses.all(tag), self.ground(tag))
-        return FindingsFacts(*found)
+        due, beliefs = await asyncio.gather(self.due_facts(tag), self._hypotheses.all(tag))
+        return FindingsFacts(due, beliefs, await self._ground(tag, is_swarm=bool(beliefs.dimensions)))
 
-    async def ground(self, tag: str) -> ProgramGround:
-        """Results of a tag's experiments for its program; one round trip."""
+    async def _ground(self, tag: str, *, is_swarm: bool) -> ProgramGround:
+        """Results of a tag's experiments for its program, configs only of a swarm; one round trip."""
         keys = self._keys
         finished, fields = keys("finished", tag), ("config_delta", "delta_bpb")
         configs = reads.members(self._lab, finished, limit=OBSERVED, newest=True, fields=fields)
@@ -105,11 +105,14 @@ class Programs(Store):
                 "best": reads.best(keys, tag),
                 "categories": reads.categories(keys, tag),
                 "results": reads.rows(self._lab, Sketch, finished, limit=RESULTS_READ, newest=True),
-                "configs": configs.to(lambda of_run: [tuple(row) for row in of_run.values() if all(row)]),
+                "configs": configs.to(lambda of_run: [tuple(row) for row in of_run.values() if all(row)])
+                if is_swarm
+                else None,
                 "noise": reads.main_noise(self._lab, tag),
             }
         )
-        return ProgramGround(**found | {"results": found["results"][::-1]})
+        lists = {"results": found["results"][::-1], "configs": found["configs"] or ()}
+        return ProgramGround(**found | lists)
 
     async def ask(self, tag: str, ask: ProgramAsk) -> bool:
         """Note that a language model is asked; False where it was, or another version was written since."""
