@@ -49,7 +49,7 @@ from state.facts import Comparison, RetestFacts, RunFacts
 from state.ids import ExperimentId, digest_of, named_by
 from state.ids import Tag as TagName
 from state.noise import code_of
-from state.records import OPEN, Experiment, Tag, Trace
+from state.records import OPEN, ChangedRun, Experiment, Tag, Trace
 from state.settings import Settings
 from state.tags import Tags
 from state.traces import Traces
@@ -89,13 +89,15 @@ async def _base_without(e: Experiment, trace: Trace, tag: Tag, experiments: Expe
     return best if best or is_whole else await experiments.base_above(e.parent_ids)
 
 
-async def stop_retests(e: Experiment, experiments: Experiments) -> None:
-    e = await experiments.get(e.experiment_id)
+async def stop_retests(experiment_id: str, experiments: Experiments) -> Experiment:
+    """Stop the open retests of an experiment that was retracted."""
+    e = await experiments.get(experiment_id)
     why = f"{e.experiment_id} was retracted: {e.retracted_because}"
     [its] = await experiments.retests([e])
     for retest in its:
         if retest.status in OPEN:
             await _stop(retest.experiment_id, why, experiments)
+    return e
 
 
 async def _forget_hidden(e: Experiment, judging: Judging) -> None:
@@ -274,7 +276,7 @@ async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
     return Steps(steps=steps)
 
 
-async def _measure_claims(concerned: list[Experiment], judging: Judging) -> list[str]:
+async def _measure_claims(concerned: list[ChangedRun | Experiment], judging: Judging) -> list[str]:
     """Run or judge the claims among them. A judged claim joins `concerned`, because its new best may need steps."""
     steps: list[str] = []
     may_run = True
@@ -328,7 +330,7 @@ async def _borne_out(step: Step, race: Race, judging: Judging) -> Step:
     return Dismiss() if isinstance(step, Promote) else Demote(step.name, why, is_hidden=True)
 
 
-async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
+async def _concerned(request: JudgeRetests, judging: Judging) -> list[ChangedRun | Experiment]:
     """The named experiments with all claims that may run now, or the tag's newest keeps and claims.
 
     After a demotion or retraction a claim may be worth a run. After each run the budget may have room for a claim.
@@ -338,15 +340,14 @@ async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment
         keeps = await experiments.by_number(request.tag, "keep", NEWEST_READ)
         return [*keeps, *await experiments.claims(request.tag, NEWEST_READ)]
     names = list(dict.fromkeys(named_by(i)[0] for i in request.experiment_ids))
-    tag, found = await experiments.with_tag(request.tag, names)
-    for e in found:
-        if e.status == "retracted":
-            await stop_retests(e, experiments)
-            if tag.hidden_split:
-                await _forget_hidden(e, judging)
+    tag, found = await experiments.changed(request.tag, names)
+    for name in [run.experiment_id for run in found if run.status == "retracted"]:
+        e = await stop_retests(name, experiments)
+        if tag.hidden_split:
+            await _forget_hidden(e, judging)
     if any(map(has_fallen, found)) or (tag.takes_claims and tag.has_budget):
-        found += await experiments.claims(request.tag, NEWEST_READ)
-    return found
+        return [*found, *await experiments.claims(request.tag, NEWEST_READ)]
+    return [*found]
 
 
 async def _take(step: Step, race: Race, judging: Judging) -> bool:
@@ -409,7 +410,7 @@ async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
         e, said = await experiments.retracted(request.experiment_id)
         check_retractor(call.caller, e)
         if said is not None and said["digest"] == digest:
-            await stop_retests(e, experiments)
+            await stop_retests(e.experiment_id, experiments)
             return Retracted(**said["answer"], replayed=True)
         check_retractable(e)
         facts = await experiments.retraction_facts(e)
@@ -419,7 +420,7 @@ async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
             await statistics_loaded()
         retraction = await _grown(retraction_of(facts, request.reason, digest), judging)
         if await experiments.retract(retraction):
-            await stop_retests(e, experiments)
+            await stop_retests(e.experiment_id, experiments)
             return Retracted(**retraction.fields["retraction"]["answer"])
 
 

@@ -19,8 +19,8 @@ from state.experiments.writing import are_as_read, grow, leave_noise, put_best, 
 from state.facts import RaceFacts, RetestFacts, RetractionFacts, Spread, Trend
 from state.ids import named_by
 from state.noise import code_of, noise_entry, noise_key, runs_at
-from state.reads import experiment_in
-from state.records import Experiment, Tag, flatten
+from state.reads import experiment_in, fields_in, rows_as
+from state.records import ChangedRun, Experiment, Tag, flatten
 
 SWARM_PATIENCE_S = 7 * 86400.0
 """Seconds that the retest of a swarm's run waits for a worker: a swarm may be paused, or sleep."""
@@ -110,17 +110,13 @@ class Retesting(ExperimentReader):
             noise=Spread(int(df or 0), float(squares or 0), tuple(text or "" for text in kept)),
         )
 
-    async def with_tag(self, tag: str, ids: Sequence[str]) -> tuple[Tag, list[Experiment]]:
-        """A tag and some experiments; one round trip.
-
-        Raises:
-            NotFound: no such tag, or one of the experiments is missing.
-        """
-        keys = self._keys
-        of_tag, *found = await self._lab.read(
-            reads.tag(keys, tag), *(reads.experiment(keys, name) for name in ids)
+    async def changed(self, tag: str, ids: Sequence[str]) -> tuple[Tag, list[ChangedRun]]:
+        """A tag and some of its experiments; one round trip. Raises NotFound: no such tag."""
+        keys, fields = self._keys, fields_in(ChangedRun)
+        of_tag, *rows = await self._lab.read(
+            reads.tag(keys, tag), *(loosely("HMGET", keys.experiment(name), *fields) for name in ids)
         )
-        return of_tag, found
+        return of_tag, rows_as(ChangedRun, dict(zip(ids, rows, strict=True)))
 
     async def retest_facts(self, experiment_id: str) -> RetestFacts:
         """Facts for one more run of an experiment's code; two round trips.

@@ -201,6 +201,13 @@ class OneRun(Measured):
         return self.status == RETESTED and self.val_bpb is not None and not self.claimed
 
 
+class ChangedRun(OneRun):
+    """A run of which something has changed, as far as retests and claims follow from it."""
+
+    tag: str
+    best_key: str | None = None
+
+
 class Sketch(Mention, OneRun):
     """An experiment in a few words, for lists and suggestions."""
 

@@ -20,7 +20,7 @@ from state.derived import change
 from state.errors import Conflict
 from state.facts import RetractionFacts, Spread
 from state.noise import code_of, noise_entry
-from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace, score
+from state.records import OPEN, RETESTED, Best, Experiment, Link, OneRun, Trace, score
 
 
 class RetractAnswer(BaseModel):
@@ -201,7 +201,7 @@ def _baseline_now(
     return {"baseline_val_bpb": judged[0] if judged and judged[0] is not None else ""}
 
 
-def has_fallen(e: Experiment) -> bool:
+def has_fallen(e: OneRun) -> bool:
     """Whether results that lost to it may have to be judged again: it was retracted, demoted or contradicted."""
     return e.status == "retracted" or e.trust == "demoted" or e.reason == CONTRADICTED
 
