@@ -298,10 +298,12 @@ def _holds_said(holds: Sequence[str], begin: str, later: Sequence[KeepRecord]) -
 
 def _counts(tag: Tag, demoted: int) -> str:
     lucky = f", {demoted} lucky {'win' if demoted == 1 else 'wins'} caught" if demoted else ""
-    what = "CPU hours" if (tag.key_gpu_class or "").startswith("cpu") else "GPU hours"
+    what = "CPU" if (tag.key_gpu_class or "").startswith("cpu") else "GPU"
+    spent = tag.spent_gpu_seconds
+    used = f"{spent / 3600:.2f} {what} hours" if spent >= 360 else f"{spent / 60:.1f} {what} minutes"
     tried = tag.total - tag.baselines
     ideas = "1 idea" if tried == 1 else f"{tried} ideas"
-    return f"{ideas}, {tag.kept} kept{lucky}, {tag.spent_gpu_seconds / 3600:.2f} {what}"
+    return f"{ideas}, {tag.kept} kept{lucky}, {used}"
 
 
 def _step(step: ChainStep, gain: Gain | None, change: str | None) -> StepView:

@@ -35,7 +35,7 @@ async def test_each_keep_shows_its_own_change_and_its_own_gain(client: httpx.Asy
     await tried(client, 1.0, diff="", description="baseline")
     await tried(client, 0.9, diff=FIRST, description="LR 0.1 -> 0.2")
     await tried(client, 0.95, diff=patch(("LR = 0.1", "LR = 9")), description="too much")
-    await tried(client, 0.6, diff=SECOND, description="deeper")
+    await tried(client, 0.6, diff=SECOND, description="deeper", result={"training_seconds": 90.0})
 
     night = await told(client, "/api/report/night", tag="mar11")
 
@@ -47,7 +47,7 @@ async def test_each_keep_shows_its_own_change_and_its_own_gain(client: httpx.Asy
         *("+DEPTH = 2", "+LR = 0.3", "-DEPTH = 1", "-LR = 0.2"),
     ]
     assert night["gain"] == pytest.approx(0.4)
-    assert night["headline"] == "1 -> 0.6 (one run). 4 ideas, 3 kept, 0.00 GPU hours. Biggest: deeper."
+    assert night["headline"] == "1 -> 0.6 (one run). 4 ideas, 3 kept, 1.5 GPU minutes. Biggest: deeper."
     assert "| mar11-4 | mar11-2 | 0.6 | +0.300000 |  | `deeper` |" in night["markdown"]
     assert "```diff\n-LR = 0.1\n+LR = 0.2\n```" in night["markdown"]
 
