@@ -72,6 +72,7 @@ class Front:
             try:
                 await self._answer(exchange)
             finally:
+                del scope["exchange"]  # each names the other: both would wait for a look for garbage
                 seconds = time.perf_counter() - began
                 meters.requests_in_flight -= 1
                 route = exchange.route or self._templates.get(scope.get("endpoint"), NO_ROUTE)
