@@ -162,14 +162,14 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True)
 class Growth:
-    """What a node changes of its trace, with the versions that the decision used."""
+    """Changes of a trace by a node, with the versions that the decision used."""
 
     trace: Trace
     """As it was read."""
     epoch: int
     fields: Mapping[str, Any]
     status: Literal["", "live", "dead"] = ""
-    """What the trace becomes; empty: it stays what it is."""
+    """New status of the trace; empty: it stays."""
     why: str = ""
     ends: Sequence[Trace] = ()
     """Traces that a kept merge ends, as they were read."""
@@ -234,7 +234,7 @@ Told = Literal["continue", "stop", "extend"]
 
 @dataclass(frozen=True)
 class Rank:
-    """What a run has at a bucket, and what it is told there if it was told nothing before."""
+    """The rank of a run at a bucket, and the advice that it gets there if it had none."""
 
     rank_class: str
     """See `state.experiments.ranking.rank_class`."""
@@ -319,13 +319,13 @@ class Ruling:
     verdict: Literal["confirmed", "demoted", "promoted", "revalued", "unconfirmed"] | None
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
-    """What the event says, beside who it is about."""
+    """Data of the event, beside its subject."""
     tag_fields: Mapping[str, Any] = field(default_factory=dict)
     shift: Derived = field(default_factory=Derived)
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
     finishes: int | None = None
-    """How many runs of the tag had ended, where the decision used what they were."""
+    """Number of ended runs of the tag, if the decision used them."""
 
 
 @dataclass(frozen=True)
@@ -363,8 +363,8 @@ class Retraction:
 
 
 Gone = Literal["silent", "expired", "dead", "unproven"]
-"""Why a lease ends without its holder: the sweep judges the first two by Redis' clock, the GPU's keeper reports the
-others (`dead`: nothing of the run is left on the GPU; `unproven`: something may be)."""
+"""Why a lease ends without its holder. The sweep judges the first two by Redis' clock. The GPU's keeper reports
+`dead` if nothing of the run is left on the GPU, and `unproven` if something may be."""
 
 
 AfterLease = Literal["requeued", "same_attempt", "stopped", "lost"]

@@ -1,4 +1,4 @@
-"""What was read for a decision, as one frozen value that rules can use; values only, no IO."""
+"""Facts that were read for a decision, as one frozen value that rules can use. No IO."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Spread(NamedTuple):
     squares: float = 0.0
     """Sum of the squared deviations, each from the mean of its own code."""
     runs: tuple[str, ...] = ()
-    """What is kept of each code that was asked for, as the end of the newest run left it; empty: nothing."""
+    """The stored entry of each code in question, as its newest run left it; empty: none."""
 
     def with_(self, more: Spread) -> Spread:
         return Spread(self.df + more.df, self.squares + more.squares)
@@ -134,7 +134,7 @@ class Comparison(NamedTuple):
     sources: tuple[Trace, ...] = ()
     """Traces that it merges into its own."""
     base: Experiment | None = None
-    """What its branch stands on: the base that it was selected with, or what retests have left of it."""
+    """The base of its branch: the one that it was selected with, unless retests took that back."""
     ends: Peers | None = None
     """Runs of the same class of GPU that ended, by what they ended with; None: it was ranked nowhere."""
     begins_on: Experiment | None = None
@@ -233,7 +233,7 @@ class RaceFacts:
 
 @dataclass(frozen=True)
 class RetractionFacts:
-    """What stands with and behind a judged experiment whose result is taken back."""
+    """The neighbours of a judged experiment whose result is taken back."""
 
     experiment: Experiment
     tag: Tag

@@ -151,7 +151,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _names(kind: str, texts: Sequence[str]) -> dict[str, Kind]:
-    """What these texts declare; a name that one of them requires is required."""
+    """The declarations of these texts. A name is required if one of them requires it."""
     found: dict[str, Kind] = {}
     for text in texts:
         for declared, words in _DECLARED.findall(text):

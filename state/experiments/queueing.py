@@ -87,7 +87,7 @@ class Queueing(ExperimentReader):
         return rivals
 
     def _room(self, tag: str, pinned_gpu: str | None, *, aside: bool) -> str:
-        """Where an experiment waits: in a queue, or aside, with its place in that."""
+        """The queue in which an experiment waits, or the one that keeps its place aside."""
         return self._keys.parked(tag, pinned_gpu) if aside else self._keys.queue(pinned_gpu)
 
     def _position(

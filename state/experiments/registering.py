@@ -90,7 +90,7 @@ class Registering(Queueing):
         )
 
     def _named_by(self, idea: Idea, asked: RequestKey | None, *, to_train: bool) -> dict[str, Asked | None]:
-        """Reads of what an idea names. What is guarded comes first, for what is read loosely is no older."""
+        """Reads of what an idea names. Guarded reads come first, so that loose ones are no older."""
         keys, tag, chosen = self._keys, idea.tag, idea.selection_id
         resources: list[Resource] = [*(PATCHES if idea.diff_id else ()), *(RUNS if to_train else ())]
         of_tag = hgetall(keys.tag(tag), *(GATE if to_train else ()), *limits_of(resources))

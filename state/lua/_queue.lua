@@ -22,8 +22,7 @@ local function take_turn(experiment, id)
   end
 end
 
--- The place of `id` in a queue, counted from 1, behind those of the queues `rivals` that come before it; 0 where it does
--- not wait there.
+-- The place of `id` in a queue, counted from 1, behind earlier ones in the queues `rivals`; 0 if it does not wait there.
 local function position_in(queue, id, rivals)
   local score, before = redis.call('ZSCORE', queue, id), redis.call('ZRANK', queue, id)
   if not score then return 0 end

@@ -1,4 +1,4 @@
--- Where an experiment stands among those that wait for the same GPUs. Writes nothing.
+-- The place of an experiment among those that wait for the same GPUs. Writes nothing.
 -- parts: queue
 -- keys: rivals* rivals_of_parked*
 -- args: id

@@ -4,8 +4,8 @@
 -- keys: experiment attempts tag paused starting leases idle_gpus fence held_gpu? candidates*
 -- keys: status_before category_before status_after category_after
 -- args: id number tag status_before attempt lease_s stale_s held_before? chosen_from? agent? experiment_traceparent?
--- `held_before` is the GPU that it held last; `chosen_from` are the idle GPUs that the candidates were chosen from, joined
--- by commas, where it matters. What an agent registered for itself is lent to that `agent` only.
+-- `held_before` is the GPU that it held last. `chosen_from` are the idle GPUs among which the candidates were chosen, joined
+-- by commas, if that matters. A GPU of an agent's own is lent to that `agent` only.
 -- returns: {leased | held, gpu, index, fence, expiry} | {none} | {paused} | {stale}
 local t = now()
 
@@ -83,6 +83,6 @@ for _, candidate in ipairs(K.candidates) do
     return {'leased', gpu[3], gpu[4], tostring(fence), expiry}
   end
 end
--- What was idle when the candidates were chosen, and what is idle now, may both hold one that fits: look again.
+-- A GPU that has become idle since the candidates were chosen may fit: look again.
 if A.chosen_from and table.concat(redis.call('ZRANGE', K.idle_gpus, 0, -1), ',') ~= A.chosen_from then return {'stale'} end
 return {'none'}

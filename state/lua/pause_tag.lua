@@ -1,11 +1,11 @@
--- Pause a tag: its waiting experiments leave the queues with their places, all at once; its runs in progress are told to
--- stop, where there is a `stop_reason`; agents that train themselves are told by their next heartbeat.
+-- Pause a tag: its waiting experiments leave the queues with their places, all at once. With a `stop_reason` its runs in
+-- progress are told to stop. Agents that train themselves are told by their next heartbeat.
 -- A script: all that waits leaves the queues at one moment, however much it is.
 -- parts: events waiting
 -- keys: tag paused fence queued queues* asides* leased running in_progress*
 -- args: tag reason? stop_reason?
--- Returns {no_tag | stale} | {paused | already, since when, why or empty, how many wait}
--- stale: an experiment waits in a queue, or runs, that was not named.
+-- returns: {no_tag | stale} | {paused | already, its time, its reason or empty, number of waiting experiments}
+--   stale: an experiment is queued or runs, and was not named
 if redis.call('EXISTS', K.tag) == 0 then return {'no_tag'} end
 local is_paused = redis.call('HEXISTS', K.tag, 'paused_at') == 1
 local waiting = redis.call('ZCARD', K.queued)

@@ -1,4 +1,4 @@
--- Open a selection on the trace that was decided on, or on one that is opened for it, if what decided it still holds.
+-- Open a selection on the chosen trace, or on one that is opened for it, unless its grounds have changed.
 -- Without trace_turn the trace is the tag's own line in single mode, which follows the tag.
 -- parts: events
 -- keys: tag forest finished policy open_selections traces live_traces trace best request?

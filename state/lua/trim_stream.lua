@@ -1,5 +1,5 @@
--- Drop entries that are old, beyond the newest, and finished by every group; groups that no process serves; consumers
--- that are gone and left nothing unfinished. `forget`: the stream goes with its last group.
+-- Trim a stream. It drops old entries beyond the newest ones that every group has finished. Groups without a process go,
+-- and consumers that are gone and left nothing unfinished. `forget`: the stream goes with its last group.
 -- parts: streams
 -- keys: stream bindings
 -- args: name keep_s keep unserved_s silent_s most forget?

@@ -3,7 +3,7 @@
 -- parts: events waiting
 -- keys: tag paused queued queues* asides*
 -- args: tag
--- Returns {no_tag | stale} | {resumed | already, how many wait}
+-- returns: {no_tag | stale} | {resumed | already, number of waiting experiments}
 -- stale: an experiment is parked where it was not looked for.
 if redis.call('EXISTS', K.tag) == 0 then return {'no_tag'} end
 local waiting = redis.call('ZCARD', K.queued)

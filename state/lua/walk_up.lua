@@ -4,7 +4,7 @@
 -- args: experiments most base?
 -- returns: {whole or cut, {field, value, ...}, ...}: the starts and what they were made from, level by level,
 --   without their constants and metrics
---   with base, the kept experiment nearest to the first start: {found, {field, value, ...}} | {none} | {on, where to go on}
+--   with base, the kept experiment nearest to the first start: {found, {field, value, ...}} | {none} | {on, next start}
 local function base_above(key)
   for _ = 1, tonumber(A.most) do
     local e = redis.call('HMGET', key, 'experiment_id', 'status', 'selection', 'parent_ids')
