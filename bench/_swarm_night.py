@@ -303,7 +303,7 @@ class Night:
             self._waiting[e.population_id][text] = QueuedConfig.read(text).priority
 
     def _end(self, e: Experiment) -> None:
-        """What swarm::result does, and all that its event begins."""
+        """As swarm::result, with everything that its event begins."""
         assert e.fingerprint is not None
         assert e.baseline_bpb is not None
         config = e.config_delta or {}

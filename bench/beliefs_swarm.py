@@ -1,13 +1,13 @@
-"""Measures what a swarm with beliefs knows after a night, and what that has cost beside one without.
+"""Knowledge of a swarm with beliefs after a night, and its cost beside a swarm without.
 
     .venv/bin/python -P -m bench.beliefs_swarm --nights 4 --only usual
 
-A night is 1,000 runs of 60 simulated workers that ask as they finish. Of eight dimensions one changes nothing, five
-ranges and two categoricals do, and two of the ranges have an interaction; where the best values lie is drawn for each
-night. A worker's baseline is the mean of three runs, with their luck. What is run next, what a run says, who tests
-what, which dimension is frozen, and which config is the best is decided by the rules of the server, in memory
-(`bench/_swarm_night.py`). In the middle of the night a test of the interaction begins, with cells among the 1,000
-runs. The swarm without beliefs has the same truth and workers, and runs the same number.
+A night is 1,000 runs of 60 simulated workers that ask as they finish. One of eight dimensions changes nothing. Five
+ranges and two categoricals matter, and two of the ranges have an interaction. The best values are drawn for each
+night. A worker's baseline is the mean of three runs, with their luck. The rules of the server decide everything, in
+memory (`bench/_swarm_night.py`): configs, evidence, tests, frozen dimensions and the best config. In the middle of a
+night a test of the interaction begins, with cells among the 1,000 runs. The swarm without beliefs has the same truth
+and workers, and runs the same number.
 
 The nights are lived under each of the CONDITIONS. In the first, nothing goes wrong. In the others 30 % of the runs
 never send a result, and each worker's baseline has a normal error. A further dimension has a weak effect there: its
@@ -134,7 +134,7 @@ def grid(night: Night, names: tuple[str, str]) -> RunningTest:
 
 
 def tested_apart(night: Night) -> ProtocolResult:
-    """What the test says of two dimensions whose effects add up; its runs are none of the night's."""
+    """Verdict of the test on two dimensions with additive effects. Its runs are not among the night's."""
     test, runs = grid(night, APART), list[CellRun]()
     for cell in missing_cells(test, runs):
         runs.append(CellRun(cell.config, night.measured(cell.config)))
