@@ -251,11 +251,7 @@ def _range_of_arms(cells: Cells) -> MeasuredEffect:
     pairs = [(worst, best)] + [(a, b) for a, b in combinations(arms, 2) if {a, b} != {worst, best}]
     contrasts = [contrast(cells, [(n == one) - (n == other) for n in arms], spread) for one, other in pairs]
     known = [found.p_value for found in contrasts if found.p_value is not None]
-    return MeasuredEffect(
-        contrasts[0].effect,
-        contrasts[0].standard_error,
-        holm(known)[0] if known else None,
-    )
+    return MeasuredEffect(contrasts[0].effect, contrasts[0].standard_error, holm(known)[0] if known else None)
 
 
 def _interaction(cells: Cells, columns: int) -> MeasuredEffect:

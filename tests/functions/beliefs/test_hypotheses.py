@@ -18,19 +18,7 @@ from functions.kernel.process.lifecycle import Process
 from state.hypotheses import Hypotheses
 from state.noise import noise_key
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import (
-    asked,
-    bearer,
-    curl,
-    dump,
-    events_of,
-    idea,
-    open_tag,
-    refused,
-    registered,
-    told,
-    tried,
-)
+from tests.labs import asked, bearer, curl, dump, events_of, idea, open_tag, refused, registered, told, tried
 
 ROOT = Path(__file__).parents[3]
 

@@ -77,12 +77,7 @@ async def test_a_long_journal_is_read_in_parts(swarm: Swarm) -> None:
     assert newest.endswith(texts[-1])
     assert [part["count"] for part in parts] == [8] * 4
     shown = [[(c["number"], c["text"]) for c in part["checkpoints"]] for part in parts]
-    assert shown == [
-        [(1, texts[0]), (2, texts[1])],
-        [(3, texts[2]), (4, texts[3])],
-        [(8, texts[7])],
-        [],
-    ]
+    assert shown == [[(1, texts[0]), (2, texts[1])], [(3, texts[2]), (4, texts[3])], [(8, texts[7])], []]
 
 
 async def test_the_journal_is_read_without_a_token_and_written_by_operators_alone(

@@ -8,13 +8,7 @@ import pytest
 
 from state.experiments import Experiments
 from tests.functions.conftest import TagUnderTest
-from tests.labs import (
-    add_gpu,
-    begun,
-    expire,
-    idea,
-    open_tag,
-)
+from tests.labs import add_gpu, begun, expire, idea, open_tag
 
 TAG = "mar11"
 
@@ -257,9 +251,7 @@ async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_retrac
 # -- one trace, several, one again
 
 
-async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(tag: TagUnderTest) -> None:
     await open_tag(
         tag.client,
         base_commit="abc1234",
@@ -325,9 +317,7 @@ async def test_a_suggestion_for_a_selection_speaks_of_its_branch(tag: TagUnderTe
     assert (of_tag["near_misses_available"], of_tag["trace_id"]) == (0, None)
 
 
-async def test_a_suggestion_for_a_root_or_a_merge_says_what_stands_beside_it(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_suggestion_for_a_root_or_a_merge_says_what_stands_beside_it(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
     root = await tag.selected()

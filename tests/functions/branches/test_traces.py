@@ -22,9 +22,7 @@ async def forest(tag: TagUnderTest) -> TagUnderTest:
     return tag
 
 
-async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(
-    forest: TagUnderTest,
-) -> None:
+async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(forest: TagUnderTest) -> None:
     one, two = await forest.selected(), await forest.selected()
     third = await forest.told("/api/trace/select", tag=TAG)
 
@@ -139,9 +137,7 @@ async def test_an_unfinished_parent_is_refused(forest: TagUnderTest) -> None:
     assert f"wait for it with GET /api/experiment/{name}/wait" in answer["hint"]
 
 
-async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(
-    forest: TagUnderTest,
-) -> None:
+async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(forest: TagUnderTest) -> None:
     stopped = await forest.made(await forest.selected())
     await forest.told("/api/experiment/stop", experiment_id=stopped)
     retracted = (await forest.grown(1.0))["experiment_id"]
@@ -209,9 +205,7 @@ async def test_a_merge_takes_two_bases(forest: TagUnderTest) -> None:
     assert "only mar11-1" in alone["detail"]
 
 
-async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(
-    forest: TagUnderTest,
-) -> None:
+async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     late = await forest.made(await forest.selected(trace_id="mar11-t1"))
     await forest.switch("single")

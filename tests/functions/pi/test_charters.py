@@ -83,9 +83,7 @@ async def test_a_swarm_shows_its_workers_charter_from_its_first_moment_and_sends
     assert synced["program_md"] == ""
 
 
-async def test_the_operator_s_own_charter_is_sent_to_everybody_byte_for_byte(
-    settings: Settings,
-) -> None:
+async def test_the_operator_s_own_charter_is_sent_to_everybody_byte_for_byte(settings: Settings) -> None:
     assert settings.data_dir is not None
     file = settings.data_dir / "mine.md"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -142,11 +142,7 @@ async def test_the_edges_of_the_graph_have_a_type_and_two_ends(claiming: Swarm) 
         claiming.http,
         "/api/hypothesis/propose",
         tag="swarm",
-        proposal={
-            "statement": "a low LR trains better",
-            "dimensions": ["LR"],
-            "parent_id": whole["id"],
-        },
+        proposal={"statement": "a low LR trains better", "dimensions": ["LR"], "parent_id": whole["id"]},
     )
 
     edges = (await refreshed(claiming.http)).edges()

@@ -73,11 +73,7 @@ def test_what_is_accepted_begins_at_even_odds_with_what_was_proposed() -> None:
         ["DEPTH"],
         "llm_proposed",
     )
-    assert (found.parent_id, found.rationale, found.created_at) == (
-        "hyp_00000a",
-        PROPOSAL["rationale"],
-        7.0,
-    )
+    assert (found.parent_id, found.rationale, found.created_at) == ("hyp_00000a", PROPOSAL["rationale"], 7.0)
     assert found.reference_config == {"LR": 0.01}
 
 

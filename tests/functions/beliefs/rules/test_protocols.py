@@ -24,13 +24,7 @@ from state.errors import Invalid
 from state.records import Dimension, Value
 from tests.functions.swarm.rules.sample import DEPTH, SOME
 
-REFERENCE: Mapping[str, Value] = {
-    "LR": 0.003,
-    "DEPTH": 12,
-    "LAYERS": 3,
-    "DROPOUT": 0.25,
-    "OPTIMIZER": "sgd",
-}
+REFERENCE: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
 FACTOR: dict[str, Any] = {
     "type": "single_factor_effect",
     "variable": "DEPTH",

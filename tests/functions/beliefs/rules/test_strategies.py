@@ -17,13 +17,7 @@ from state.records import Hypothesis, Value
 from tests.functions.beliefs.rules.sample import believed, claim
 from tests.functions.swarm.rules.sample import SOME, STRATEGIES
 
-REFERENCE: Mapping[str, Value] = {
-    "LR": 0.001,
-    "DEPTH": 8,
-    "LAYERS": 2,
-    "DROPOUT": 0.125,
-    "OPTIMIZER": "adam",
-}
+REFERENCE: Mapping[str, Value] = {"LR": 0.001, "DEPTH": 8, "LAYERS": 2, "DROPOUT": 0.125, "OPTIMIZER": "adam"}
 BEST: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
 DIMENSIONS = st.lists(st.sampled_from(list(BEST)), unique=True, max_size=5)
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from functions.pi.rules.findings import (
-    Findings,
-    Region,
-    program_update,
-    regions_of,
-)
+from functions.pi.rules.findings import Findings, Region, program_update, regions_of
 from functions.pi.views import block_of, findings_text
 from state.records import Dimension, Hypothesis, Value
 

@@ -33,10 +33,7 @@ def hypothesis(name: str, **fields: Any) -> Hypothesis:
     return Hypothesis(hypothesis_id=name, tag="t", statement=f"{name} matters", created_at=0.0, **fields)
 
 
-HYPOTHESES = (
-    hypothesis("lr", effects=100, effect_mu=-0.02, effect_m2=0.0099),
-    hypothesis("depth"),
-)
+HYPOTHESES = (hypothesis("lr", effects=100, effect_mu=-0.02, effect_m2=0.0099), hypothesis("depth"))
 """The runs of lr spread by 0.01 around -0.02; depth has none."""
 
 

@@ -42,10 +42,7 @@ def searched(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
         "dimensions": [LR, DEPTH],
         "best": best
         and Best(
-            experiment_id=best.experiment_id,
-            val_bpb=best.judged or 0.0,
-            commit_sha="abc1234",
-            updated_at=0.0,
+            experiment_id=best.experiment_id, val_bpb=best.judged or 0.0, commit_sha="abc1234", updated_at=0.0
         ),
         "proposals": [],
         "cycle": 0,

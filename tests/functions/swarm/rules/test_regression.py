@@ -15,12 +15,7 @@ from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
 from functions.swarm.rules import gaussian_process
-from functions.swarm.rules.gaussian_process import (
-    Floats,
-    Regression,
-    fitted,
-    log_expected_improvement,
-)
+from functions.swarm.rules.gaussian_process import Floats, Regression, fitted, log_expected_improvement
 from functions.swarm.rules.gaussian_search import REPEATED, Beliefs
 
 NOMINAL = np.array([False, False, True])

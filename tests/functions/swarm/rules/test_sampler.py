@@ -22,12 +22,7 @@ from functions.swarm.rules.sampling import Thompson, sampler_of
 from functions.swarm.rules.shapes import Shape, drawn_config
 from state.policy import Policy
 from state.records import Dimension, Value
-from tests.functions.swarm.rules.sample import (
-    INVESTIGATE,
-    LAYERS,
-    OPTIMIZER,
-    SOME,
-)
+from tests.functions.swarm.rules.sample import INVESTIGATE, LAYERS, OPTIMIZER, SOME
 
 MODEL = GaussianProcess()
 

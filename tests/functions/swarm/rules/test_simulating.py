@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.swarm.rules.simulating import (
-    NOISE,
-    PLANTED,
-    Faults,
-    fate,
-    simulate_metric,
-)
+from functions.swarm.rules.simulating import NOISE, PLANTED, Faults, fate, simulate_metric
 from functions.trust.rules.audit_tags import Acknowledged, ShownRun, lost, miscounted
 
 CONFIGS = st.dictionaries(

@@ -167,13 +167,7 @@ def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky
 
 
 def test_a_neighbour_differs_in_one_or_two_dimensions_and_by_little() -> None:
-    config: Mapping[str, Value] = {
-        "LR": 0.003,
-        "DEPTH": 12,
-        "LAYERS": 3,
-        "DROPOUT": 0.25,
-        "OPTIMIZER": "sgd",
-    }
+    config: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
     seen = [Observation(config, -1.0)]
 
     near = [promoted(seen, SOME, Random(seed))[0].config for seed in range(400)]

@@ -254,11 +254,7 @@ def test_following_twice_changes_nothing_more() -> None:
     once = after(facts)
     [adopted] = once.proposals
     then = replace(
-        facts,
-        proposals=[adopted],
-        dimensions=once.dimensions or [],
-        cycle=once.cycle,
-        cycle_at=once.cycle_at,
+        facts, proposals=[adopted], dimensions=once.dimensions or [], cycle=once.cycle, cycle_at=once.cycle_at
     )
 
     assert once.told.keys() == {"dimension.adopted"}

@@ -84,9 +84,7 @@ def test_a_config_that_waits_goes_on_to_fit_when_a_trial_begins_and_not_when_it_
 
 
 @pytest.mark.parametrize("name", ["gaussian_process", "thompson"])
-def test_once_promoted_the_runs_that_did_not_name_it_count_as_having_had_its_default(
-    name: str,
-) -> None:
+def test_once_promoted_the_runs_that_did_not_name_it_count_as_having_had_its_default(name: str) -> None:
     promoted = WARMUP.model_copy(update={"is_canary": False, "canary_prob": None})
     seen = [Observation({"LR": 0.003}, 0.0) for _ in range(20)]
     seen += [Observation({"LR": 0.003, "WARMUP": 0.3 + 0.01 * n}, -0.1) for n in range(20)]
