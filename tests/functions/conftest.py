@@ -16,6 +16,7 @@ from state.ids import named_by
 from state.pool import Pool
 from state.records import Experiment
 from tests import labs
+from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 
 GPUS = ("host:gpu0", "host:gpu1", "host:gpu2")
 
@@ -207,3 +208,12 @@ async def tag(client: httpx.AsyncClient, process: Process) -> AsyncIterator[TagU
     yield found
     if found.is_sound:
         assert await found.faults() == []
+
+
+@pytest.fixture
+async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
+    """The swarm of an open lab, whose records have to agree after the test."""
+    await labs.told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    found = Swarm(client, process)
+    yield found
+    assert await found.audited() == []
