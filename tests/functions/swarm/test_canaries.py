@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
@@ -12,7 +12,6 @@ import pytest
 from functions.kernel.process.lifecycle import Process
 from functions.swarm.rules.trial_proposals import CYCLE, LEAST_RESULTS
 from functions.swarm.rules.trial_verdicts import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
-from state.dimensions import ProposedDimensions
 from tests.conftest import http_client
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, bearer, dump, events_of, problem, refused, told
@@ -42,13 +41,10 @@ def helped(config: Mapping[str, Any]) -> float:
 
 
 @pytest.fixture
-async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    found = Swarm(client, process)
-    await found.policy(**{"sampler": "thompson", "stopping.rule": "none", "keep_rule": "strict"})
-    await found.join("w1")
-    yield found
-    assert await found.audited() == []
+async def swarm(swarm: Swarm) -> Swarm:
+    await swarm.policy(**{"sampler": "thompson", "stopping.rule": "none", "keep_rule": "strict"})
+    await swarm.join("w1")
+    return swarm
 
 
 async def searched(swarm: Swarm, runs: int, truth: Truth = flat) -> list[Mapping[str, Any]]:
@@ -89,7 +85,7 @@ async def on_trial(swarm: Swarm) -> None:
     assert found["state"] == "on_trial", found["reason"]
 
 
-async def test_a_dimension_that_helps_is_proposed_in_two_stalls_tried_and_promoted(
+async def test_a_dimension_that_helps_is_proposed_twice_tried_and_promoted(
     swarm: Swarm, process: Process
 ) -> None:
     await on_trial(swarm)
@@ -101,11 +97,9 @@ async def test_a_dimension_that_helps_is_proposed_in_two_stalls_tried_and_promot
     while (await listed(swarm))["WARMUP"]["state"] == "on_trial":
         configs += await searched(swarm, 1, helped)
 
-    found = (await listed(swarm))["WARMUP"]
-    varied = sum("WARMUP" in config for config in configs)
-    assert (found["state"], found["adopted"], found["eligible"]) == ("promoted", True, False)
-    assert (found["signal_count"], found["varied"]) == (2, varied)
-    assert found["gain"] == pytest.approx(0.01)
+    found, varied = (await listed(swarm))["WARMUP"], sum("WARMUP" in config for config in configs)
+    names = ("state", "adopted", "eligible", "signal_count", "varied", "gain")
+    assert [found[name] for name in names] == ["promoted", True, False, 2, varied, pytest.approx(0.01)]
     assert varied >= LEAST_VARIED
     assert JUDGED_AFTER <= len(configs) < JUDGED_BY
     free = (await dimensions(swarm))["WARMUP"]
@@ -117,9 +111,7 @@ async def test_a_dimension_that_helps_is_proposed_in_two_stalls_tried_and_promot
     assert not await events_of(process, "dimension.reverted")
 
 
-async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing_and_its_config_waits_for_nobody(
-    swarm: Swarm,
-) -> None:
+async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing(swarm: Swarm) -> None:
     await on_trial(swarm)
     before = (await asked(swarm.http, "/health"))["experiments"]
     given = await swarm.next("w1")
@@ -139,7 +131,7 @@ async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing_and_its_
     assert (canary["is_canary"], canary["default_value"]) == (True, 0.0)
 
 
-async def test_followers_at_the_same_moment_adopt_once_and_remove_once_what_does_not_help(
+async def test_followers_at_once_adopt_once_and_remove_what_does_not_help_once(
     swarm: Swarm, process: Process
 ) -> None:
     async def followed() -> None:
@@ -177,28 +169,6 @@ async def test_followers_at_the_same_moment_adopt_once_and_remove_once_what_does
     assert (again["counted"], again["proposal"]["state"]) == (False, "reverted")
 
 
-async def test_runs_that_were_handed_out_before_a_trial_do_not_count_for_it(
-    swarm: Swarm, process: Process
-) -> None:
-    late = ["w2", "w3"]
-    for name in late:
-        await swarm.join(name)
-    early = [(name, (await swarm.next(name))["run_id"]) for name in late]
-    await on_trial(swarm)
-    proposals = ProposedDimensions(process.lab)
-    for name, run_id in early:
-        await swarm.result(name, run_id, 1.0)
-    crashed = await swarm.next("w3")
-    await swarm.result("w3", crashed["run_id"], None, error="out of memory")
-
-    before = await proposals.ran(await proposals.facts("swarm"))
-    await swarm.run("w2", 1.0)
-    after = await proposals.ran(await proposals.facts("swarm"))
-
-    assert before == []
-    assert [run.number for run in after] == [(await proposals.facts("swarm")).tag.last_number]
-
-
 async def test_an_agent_proposes_to_its_own_tag_and_a_worker_to_none(process: Process) -> None:
     root = await bearer(process, "ops", "operator")
     agent = await bearer(process, "ada", "agent", tags=["swarm"])
@@ -218,9 +188,7 @@ async def test_an_agent_proposes_to_its_own_tag_and_a_worker_to_none(process: Pr
         problem(await http.post(PROPOSE, json=body, headers=worker), 403)
 
 
-async def test_of_a_tag_that_is_not_there_nothing_is_listed_followed_or_proposed(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_of_an_unknown_tag_nothing_is_listed_followed_or_proposed(client: httpx.AsyncClient) -> None:
     assert await asked(client, LISTED) == {"count": 0, "proposals": []}
     problem(await client.get(LISTED, params={"tag": "nowhere"}), 404)
     await refused(client, 404, FOLLOW, tag="nowhere")

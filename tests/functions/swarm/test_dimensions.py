@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.tags import Policies, Tags
@@ -32,19 +31,13 @@ async def listed(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
 # -- defining
 
 
-async def test_defining_dimensions_creates_the_tag_that_is_missing(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_defining_dimensions_creates_the_tag_once(client: httpx.AsyncClient, process: Process) -> None:
     made = await defined(client, LR, BATCH)
 
     assert (made["created"], made["version"], made["added"]) == (True, 1, ["LR", "BATCH_SIZE"])
     tag = await Tags(process.lab).get("swarm")
-    assert (tag.branch, tag.metric, tag.direction, tag.base_commit) == (
-        "swarm/swarm",
-        "val_bpb",
-        "minimize",
-        None,
-    )
+    assert (tag.branch, tag.metric) == ("swarm/swarm", "val_bpb")
+    assert (tag.direction, tag.base_commit) == ("minimize", None)
     policy, _ = await Policies(process.lab).get("swarm")
     assert not policy.baseline_first
     assert len(await events_of(process, "tag.created")) == 1
@@ -52,6 +45,10 @@ async def test_defining_dimensions_creates_the_tag_that_is_missing(
     assert (event["subject"], event["count"], event["by"]) == ("swarm", 2, "operator")
     assert (event["added"], event["changed"], event["removed"]) == (["LR", "BATCH_SIZE"], [], [])
     assert (await told(client, "/api/lab/audit"))["violations"] == []
+    before = await dump(process.lab)
+    again = await defined(client, LR, BATCH)
+    assert (again["version"], again["added"], again["changed"]) == (1, [], [])
+    assert await dump(process.lab) == before
 
 
 async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> None:
@@ -61,48 +58,34 @@ async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> No
     assert len(await listed(client)) == 8
 
 
-async def test_defining_the_same_again_changes_nothing_and_tells_nothing(
+async def test_wrong_dimensions_are_refused_and_make_no_tag(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    await defined(client, LR, DEPTH)
     before = await dump(process.lab)
-
-    again = await defined(client, LR, DEPTH)
-
-    assert (again["version"], again["added"], again["changed"]) == (1, [], [])
-    assert await dump(process.lab) == before
-
-
-@pytest.mark.parametrize(
-    ("fields", "told_"),
-    [
-        ({"dimensions": [LR], "profile": "mnist"}, "give dimensions or a profile"),
-        ({"dimensions": [LR, LR]}, "'LR': there are two dimensions of this name"),
-        ({"dimensions": [LR | {"min": 1}]}, "'LR': min 1 is not below max 0.1"),
-        ({"dimensions": [LR], "tag": "a b"}, "tag"),
-    ],
-)
-async def test_wrong_dimensions_are_refused_and_make_no_tag(
-    client: httpx.AsyncClient, process: Process, fields: dict[str, Any], told_: str
-) -> None:
-    before = await dump(process.lab)
-
-    document = await refused(client, 422, DEFINE, **({"tag": "swarm"} | fields))
-
-    assert told_ in document["detail"]
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("give dimensions or a profile", {"dimensions": [LR], "profile": "mnist"}),
+        ("'LR': there are two dimensions of this name", {"dimensions": [LR, LR]}),
+        ("'LR': min 1 is not below max 0.1", {"dimensions": [LR | {"min": 1}]}),
+        ("tag", {"dimensions": [LR], "tag": "a b"}),
+    ]
+    for why, fields in wrong:
+        assert why in (await refused(client, 422, DEFINE, **({"tag": "swarm"} | fields)))["detail"]
     assert await dump(process.lab) == before
 
 
 # -- freezing
 
 
-async def test_a_freeze_is_shown_and_told_with_its_evidence(
+async def test_a_freeze_is_told_with_its_evidence_and_undone(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await defined(client, LR, DEPTH)
+    before = await listed(client)
+    for value in (3, 25, 8.5, "8", True, None, [8], "NaN"):
+        await refused(client, 422, FREEZE, tag="swarm", name="DEPTH", value=value, reason="x")
+    assert await listed(client) == before
 
     done = await told(client, FREEZE, tag="swarm", name="DEPTH", value=8, reason="48 runs: no depth differs")
-
     assert (done["changed"], done["version"]) == (True, 2)
     row = (await listed(client))["DEPTH"]
     assert (row["frozen"], row["frozen_value"], row["frozen_by"]) == (True, 8, "operator")
@@ -112,73 +95,46 @@ async def test_a_freeze_is_shown_and_told_with_its_evidence(
     assert (event["subject"], event["value"], event["by"]) == ("DEPTH", 8, "operator")
     assert event["reason"] == "48 runs: no depth differs"
 
-
-async def test_an_unfreeze_undoes_it_and_is_told_too(client: httpx.AsyncClient, process: Process) -> None:
-    await defined(client, DEPTH)
-    before = await listed(client)
-    await told(client, FREEZE, tag="swarm", name="DEPTH", value=8, reason="x")
-
-    done = await told(client, UNFREEZE, tag="swarm", name="DEPTH", reason="the data is another one")
-    again = await told(client, UNFREEZE, tag="swarm", name="DEPTH", reason="twice")
-
-    assert (done["changed"], again["changed"]) == (True, False)
+    for why, changed in (("the data is another one", True), ("twice", False)):
+        undone = await told(client, UNFREEZE, tag="swarm", name="DEPTH", reason=why)
+        assert undone["changed"] is changed
     assert await listed(client) == before
     [event] = await events_of(process, "dimension.unfrozen")
     assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "the data is another one")
 
 
-async def test_a_file_that_freezes_a_dimension_tells_of_it(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_file_that_freezes_a_dimension_tells_it(client: httpx.AsyncClient, process: Process) -> None:
     await defined(client, LR, DEPTH | {"frozen": True, "frozen_value": 8})
-
     assert (await listed(client))["DEPTH"]["frozen_value"] == 8
     [event] = await events_of(process, "dimension.frozen")
     assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "declared frozen")
 
 
-async def test_a_value_that_the_dimension_has_not_freezes_nothing(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await defined(client, DEPTH)
-    before = await dump(process.lab)
-
-    for value in (3, 25, 8.5, "8", True, None, [8], "NaN"):
-        await refused(client, 422, FREEZE, tag="swarm", name="DEPTH", value=value, reason="x")
-
-    assert await dump(process.lab) == before
-
-
-@pytest.mark.parametrize("path", [FREEZE, UNFREEZE])
 async def test_a_dimension_or_tag_that_is_not_there_is_not_found(
-    client: httpx.AsyncClient, process: Process, path: str
+    client: httpx.AsyncClient, process: Process
 ) -> None:
     await defined(client, LR)
     before = await dump(process.lab)
-    value = {"value": 1} if path == FREEZE else {}
-
-    no_name = await refused(client, 404, path, tag="swarm", name="L", reason="x", **value)
-    no_tag = await refused(client, 404, path, tag="mars", name="LR", reason="x", **value)
-    await refused(client, 422, path, tag="swarm", name="LR", **value)
-
-    assert "it has LR" in no_name["hint"]
-    assert "there is no tag 'mars'" in no_tag["detail"]
+    for path, value in ((FREEZE, {"value": 1}), (UNFREEZE, {})):
+        no_name = await refused(client, 404, path, tag="swarm", name="L", reason="x", **value)
+        no_tag = await refused(client, 404, path, tag="mars", name="LR", reason="x", **value)
+        await refused(client, 422, path, tag="swarm", name="LR", **value)
+        assert "it has LR" in no_name["hint"]
+        assert "there is no tag 'mars'" in no_tag["detail"]
     assert await dump(process.lab) == before
 
 
 # -- what is proposed
 
 
-async def test_proposals_of_the_swarm_s_tag_are_asked_for_before_it_is_there_and_of_no_unknown_one(
+async def test_of_the_swarm_s_tag_alone_proposals_are_listed_before_it_is_there(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     before = await dump(process.lab)
-
-    assert (await client.get("/dimension_proposals")).status_code == 200
-    assert (await client.delete("/dimension_proposals")).status_code == 200
-    problem(await client.get("/dimension_proposals?tag=mars"), 404)
-    problem(await client.delete("/dimension_proposals?tag=mars"), 404)
-    problem(await client.get("/dimension_proposals?tag=a%20b"), 422)
-    problem(await client.get("/dimension_proposals?limit=1"), 422)
-
+    asking = {"": 200, "?tag=mars": 404}
+    for query, status in asking.items():
+        for method in ("GET", "DELETE"):
+            assert (await client.request(method, "/dimension_proposals" + query)).status_code == status
+    for query in ("?tag=a%20b", "?limit=1"):
+        problem(await client.get("/dimension_proposals" + query), 422)
     assert await dump(process.lab) == before

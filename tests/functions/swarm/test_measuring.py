@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process
-from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import events_of, told
+from tests.functions.swarm.test_swarm import Swarm
+from tests.labs import events_of, refused, told
 
 FEW, ENOUGH = 24, 30
 
 
 @pytest.fixture
-async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    found = Swarm(client, process)
-    await found.policy(**{"sampler": "thompson", "stopping.rule": "none", "keep_rule": "strict"})
-    await found.join("w1")
-    yield found
-    assert await found.audited() == []
+async def swarm(swarm: Swarm) -> Swarm:
+    await swarm.policy(**{"sampler": "thompson", "stopping.rule": "none", "keep_rule": "strict"})
+    await swarm.join("w1")
+    return swarm
 
 
 async def measured(swarm: Swarm) -> dict[str, int]:
@@ -44,11 +39,10 @@ async def searched(swarm: Swarm, runs: int) -> None:
         await swarm.result("w1", given["run_id"], 1.0 + 0.1 * away)
 
 
-async def test_what_matters_is_told_once_enough_runs_have_ended(swarm: Swarm, process: Process) -> None:
+async def test_what_matters_is_told_once_enough_is_new(swarm: Swarm, process: Process) -> None:
     await searched(swarm, FEW)
     assert await measured(swarm) == {}
     assert {each["importance"] for each in (await shares(swarm)).values()} == {None}
-
     await searched(swarm, ENOUGH - FEW)
     assert await measured(swarm) == {"swarm": ENOUGH}
 
@@ -58,42 +52,16 @@ async def test_what_matters_is_told_once_enough_runs_have_ended(swarm: Swarm, pr
     assert {each["n_samples"] for each in found.values()} == {ENOUGH}
     assert all(0 <= each["interaction"] <= 1 for each in found.values())
     [event] = await events_of(process, "dimension.measured")
-    assert event["results"] == ENOUGH
-    assert event["importance"]["LR"] == found["LR"]["importance"]
-
-
-async def test_it_is_measured_again_only_when_enough_is_new(swarm: Swarm) -> None:
-    await searched(swarm, ENOUGH)
-    assert await measured(swarm) == {"swarm": ENOUGH}
-
+    assert (event["results"], event["importance"]["LR"]) == (ENOUGH, found["LR"]["importance"])
+    synced = (await swarm.http.get("/sync/w1")).json()["dimensions"]
+    assert [d["importance"] for d in synced if d["name"] == "LR"] == [found["LR"]["importance"]]
     await searched(swarm, 9)
     assert await measured(swarm) == {}
     await searched(swarm, 1)
     assert await measured(swarm) == {"swarm": ENOUGH + 10}
 
 
-async def test_what_was_measured_stays_when_a_range_is_defined_anew_and_workers_are_told(
-    swarm: Swarm,
-) -> None:
-    await searched(swarm, ENOUGH)
-    await measured(swarm)
-    before = (await shares(swarm))["LR"]
-
-    wider = {"name": "LR", "dtype": "float_log", "min": 1e-6, "max": 1.0}
-    await told(swarm.http, "/api/dimension/define", tag="swarm", dimensions=[wider])
-
-    after = (await shares(swarm))["LR"]
-    assert (after["importance"], after["interaction"]) == (before["importance"], before["interaction"])
-    synced = (await swarm.http.get("/sync/w1")).json()["dimensions"]
-    assert [d["importance"] for d in synced if d["name"] == "LR"] == [before["importance"]]
-
-
 async def test_a_tag_without_a_swarm_is_not_measured_and_an_unknown_one_is_told(swarm: Swarm) -> None:
     await told(swarm.http, "/api/experiment/setup", tag="agents")
-
-    of_agents = await swarm.http.post("/api/dimension/measure", json={"tag": "agents"})
-    of_nobody = await swarm.http.post("/api/dimension/measure", json={"tag": "nobody"})
-
-    assert (of_agents.status_code, of_agents.json()["results"]) == (200, {})
-    assert of_nobody.status_code == 404
-    assert "nobody" in of_nobody.json()["detail"]
+    assert (await told(swarm.http, "/api/dimension/measure", tag="agents"))["results"] == {}
+    assert "nobody" in (await refused(swarm.http, 404, "/api/dimension/measure", tag="nobody"))["detail"]

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.kernel.process.lifecycle import Process
-from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm, stopping_for_certain
+from tests.functions.swarm.test_swarm import Swarm, stopping_for_certain
 from tests.labs import told
 
 FETCHED = (
@@ -55,12 +54,6 @@ async def refreshed(http: httpx.AsyncClient) -> Dashboard:
     answers = {path: await http.get(path) for path in FETCHED}
     assert {path: a.status_code for path, a in answers.items()} == dict.fromkeys(FETCHED, 200)
     return Dashboard({path: a.json() for path, a in answers.items()})
-
-
-@pytest.fixture
-async def swarm(client: httpx.AsyncClient, process: Process) -> Swarm:
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    return Swarm(client, process)
 
 
 @pytest.fixture
@@ -109,13 +102,8 @@ async def test_the_pools_are_over_the_runs_of_all_gpus(swarm: Swarm) -> None:
 
     pools = (await refreshed(swarm.http)).answers["/runs/stats"]["bucket_pools"]
 
-    assert {bucket: pool["n"] for bucket, pool in pools.items()} == {
-        "0.2": 3,
-        "0.4": 0,
-        "0.6": 0,
-        "0.8": 0,
-        "1.0": 3,
-    }
+    counts = {"0.2": 3, "0.4": 0, "0.6": 0, "0.8": 0, "1.0": 3}
+    assert {bucket: pool["n"] for bucket, pool in pools.items()} == counts
     assert pools["1.0"]["p50"] == pytest.approx(-0.2)
     assert pools["0.4"]["p50"] is None
 
@@ -133,18 +121,8 @@ async def test_a_population_shows_its_workers_and_how_far_its_claim_is_believed(
 
 
 async def test_the_edges_of_the_graph_have_a_type_and_two_ends(claiming: Swarm) -> None:
-    whole = next(
-        n
-        for n in (await refreshed(claiming.http)).answers["/theory_graph"]["nodes"]
-        if "LR" in n["statement"]
-    )
-    part = await told(
-        claiming.http,
-        "/api/hypothesis/propose",
-        tag="swarm",
-        proposal={"statement": "a low LR trains better", "dimensions": ["LR"], "parent_id": whole["id"]},
-    )
-
-    edges = (await refreshed(claiming.http)).edges()
-
-    assert ("decomposes_into", whole["id"], part["hypothesis_id"]) in edges
+    nodes = (await refreshed(claiming.http)).answers["/theory_graph"]["nodes"]
+    whole = next(n["id"] for n in nodes if "LR" in n["statement"])
+    proposal = {"statement": "a low LR trains better", "dimensions": ["LR"], "parent_id": whole}
+    part = await told(claiming.http, "/api/hypothesis/propose", tag="swarm", proposal=proposal)
+    assert ("decomposes_into", whole, part["hypothesis_id"]) in (await refreshed(claiming.http)).edges()

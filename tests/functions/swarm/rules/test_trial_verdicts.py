@@ -18,6 +18,8 @@ from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial,
 
 WITH: dict[str, Any] = {"config_delta": {"WARMUP": 0.2}, "number": 120}
 BEST, RIVAL = "swarm-120", "swarm-1"
+BETTER = on_trial(160, kept(120, -0.06, **WITH))
+OTHERS = on_trial(160, kept(120, -0.06, **WITH), kept(150, -0.07, number=150))
 
 
 def again(number: int, deltas: Sequence[float], *, status: str = "measured", **fields: Any) -> RetestFacts:
@@ -54,23 +56,47 @@ def test_a_trial_is_judged_after_forty_results_of_which_twelve_varied_it() -> No
     assert after(on_trial(140, better), ran(12, 28), both(-0.06)).told.keys() == {"dimension.promoted"}
 
 
-@pytest.mark.parametrize(
-    ("delta", "state"), [(-0.051, "promoted"), (-0.0509, "reverted"), (-0.04, "reverted")]
-)
-def test_it_is_promoted_where_further_runs_bear_a_thousandth_out(delta: float, state: str) -> None:
-    found = after(on_trial(160, kept(120, -0.06, **WITH)), ran(12, 48), both(delta))
+LEVEL = "run again 6 times, the best of them does not beat the best without it"
+CHANCE = "run again 6 times, the best of them beats the best without it by 0.002, which may be chance"
+OUTCOMES: dict[str, tuple[TrialFacts, dict[str, RetestFacts], str, float | None, str]] = {
+    "a thousandth": (BETTER, both(-0.051), "promoted", 0.001, ""),
+    "less than a thousandth": (BETTER, both(-0.0509), "reverted", 0.0009, ""),
+    "a loss": (BETTER, both(-0.04), "reverted", -0.01, ""),
+    "no chance": (BETTER, both(-0.052, spread=0.002), "promoted", 0.002, ""),
+    "maybe chance": (BETTER, both(-0.052, spread=0.005), "reverted", 0.002, CHANCE),
+    "its first run was luck": (on_trial(160, kept(120, -0.09, **WITH)), both(-0.05), "reverted", 0.0, LEVEL),
+    "others found more": (
+        OTHERS,
+        {},
+        "reverted",
+        -0.01,
+        "the best of them does not beat the best without it",
+    ),
+    "a run without it": (
+        on_trial(160, kept(120, -0.08, number=130)),
+        {},
+        "reverted",
+        None,
+        "improved the best",
+    ),
+}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_it_is_promoted_where_further_runs_bear_a_thousandth_out(outcome: str) -> None:
+    facts, repeated, state, gain, reason = OUTCOMES[outcome]
+    found = after(facts, ran(12, 48), repeated)
 
     [judged] = found.proposals
     assert (judged.state, judged.varied, judged.judged_results) == (state, 12, 160)
-    assert judged.gain == pytest.approx(-0.05 - delta)
+    assert judged.gain == (None if gain is None else pytest.approx(gain))
+    assert (judged.reason or "").startswith("12 of 60 results varied it")
+    assert (judged.reason or "").endswith(reason)
     names = {d.name: d for d in found.dimensions or []}
     assert ("WARMUP" in names) == (state == "promoted")
     if state == "promoted":
-        assert not names["WARMUP"].is_canary
-        assert names["WARMUP"].default_value == 0.0
-        assert found.defined["changed"] == ["WARMUP"]
-    else:
-        assert found.defined["removed"] == ["WARMUP"]
+        assert (names["WARMUP"].is_canary, names["WARMUP"].default_value) == (False, 0.0)
+    assert found.defined["changed" if state == "promoted" else "removed"] == ["WARMUP"]
 
 
 def test_where_more_is_better_a_higher_value_is_a_gain() -> None:
@@ -83,46 +109,13 @@ def test_where_more_is_better_a_higher_value_is_a_gain() -> None:
     assert judged(facts, both(0.04, 0.05)).state == "reverted"
 
 
-def test_a_gain_that_chance_may_explain_does_not_promote() -> None:
-    facts = on_trial(160, kept(120, -0.06, **WITH))
-
-    unsure, sure = (judged(facts, both(-0.052, spread=spread)) for spread in (0.005, 0.002))
-
-    assert (unsure.state, sure.state) == ("reverted", "promoted")
-    assert unsure.gain == pytest.approx(0.002)
-    assert unsure.reason == (
-        "12 of 60 results varied it; run again 6 times, the best of them beats the best without it by 0.002,"
-        " which may be chance"
-    )
-
-
-def test_the_run_that_a_keep_was_chosen_by_does_not_count() -> None:
-    lucky = kept(120, -0.09, **WITH)
-
-    found = judged(on_trial(160, lucky), both(-0.05))
-
-    assert found.state == "reverted"
-    assert found.gain == pytest.approx(0.0)
-    assert (found.reason or "").endswith("the best of them does not beat the best without it")
-
-
 def test_its_best_run_and_the_best_without_it_are_run_again_once_twelve_varied_it() -> None:
-    facts = on_trial(160, kept(120, -0.06, **WITH))
-
-    assert to_repeat(facts, ran(11, 49)) == []
-    assert to_repeat(facts, ran(12, 48)) == [BEST, RIVAL]
+    assert to_repeat(BETTER, ran(11, 49)) == []
+    assert to_repeat(BETTER, ran(12, 48)) == [BEST, RIVAL]
     assert to_repeat(on_trial(160, kept(120, -0.0501, **WITH)), ran(12, 48)) == [BEST, RIVAL]
     assert to_repeat(on_trial(160, kept(120, -0.05, **WITH)), ran(12, 48)) == []
-    assert followed(facts, ran(12, 48), {}) is None
-    assert followed(facts, ran(12, 48), both(-0.06) | {RIVAL: again(1, [])}) is None
-
-
-def test_what_others_found_meanwhile_is_not_the_dimension_s() -> None:
-    found = judged(on_trial(160, kept(120, -0.06, **WITH), kept(150, -0.07, number=150)), {})
-
-    assert found.state == "reverted"
-    assert found.gain == pytest.approx(-0.01)
-    assert found.reason == "12 of 60 results varied it; the best of them does not beat the best without it"
+    assert followed(BETTER, ran(12, 48), {}) is None
+    assert followed(BETTER, ran(12, 48), both(-0.06) | {RIVAL: again(1, [])}) is None
 
 
 def test_six_further_runs_are_begun_and_more_where_two_of_them_come_to_nothing() -> None:
@@ -135,14 +128,6 @@ def test_six_further_runs_are_begun_and_more_where_two_of_them_come_to_nothing()
     broken = again(1, [0.0] * (SPARE + 1), status="crash")
     assert not needs_repeat(broken)
     assert is_repeated(broken)
-
-
-def test_what_a_run_without_it_gained_is_not_the_dimension_s() -> None:
-    found = after(on_trial(160, kept(120, -0.08, number=130)), ran(12, 48))
-
-    [judged] = found.proposals
-    assert (judged.state, judged.gain) == ("reverted", None)
-    assert judged.reason == "12 of 60 results varied it, and none improved the best"
 
 
 def test_a_keep_that_waits_for_its_first_retest_is_waited_for_and_never_decides() -> None:
@@ -186,17 +171,11 @@ def waiting(results: int, *keeps: KeptRun) -> TrialFacts:
 
 
 def test_after_250_results_that_hardly_varied_it_it_is_reverted_with_the_line_that_scripts_lack() -> None:
+    early = [run.model_copy(update={"number": run.number - 300}) for run in ran(0, 300)]  # begun before it
+
     assert followed(on_trial(349), ran(3, 246), {}) is None
-
-    [judged] = after(on_trial(350), ran(3, 247)).proposals
-
-    assert judged.state == "reverted"
-    assert judged.reason == "only 3 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"
-
-
-def test_results_of_runs_that_were_handed_out_before_the_trial_do_not_count() -> None:
-    early = [run.model_copy(update={"number": run.number - 300}) for run in ran(0, 300)]
-
     assert followed(on_trial(500), [*early, *ran(3, 246)], {}) is None
-    [judged] = after(on_trial(500), [*early, *ran(3, 247)]).proposals
-    assert (judged.reason or "").startswith("only 3 of 250 results varied it")
+    for facts, runs in ((on_trial(350), ran(3, 247)), (on_trial(500), [*early, *ran(3, 247)])):
+        [judged] = after(facts, runs).proposals
+        assert judged.state == "reverted"
+        assert judged.reason == "only 3 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"
