@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from statistics import fmean
 from typing import Any, get_args
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from functions.experiments.rules.opening import swarm_policy, swarm_tag
 from functions.swarm.rules.dimensions import DeclaredDimension, checked, frozen
-from functions.swarm.rules.proposals import ConfigProposal, Observation
+from functions.swarm.rules.proposals import ConfigProposal, ConfigSampler, Observation, drawn_proposal
 from functions.swarm.rules.shapes import Shape, SwarmStrategy, drawn_config
 from state.errors import Invalid
 from state.policy import Policy
@@ -136,3 +137,23 @@ def swarm_facts(dimensions: Sequence[Dimension]) -> dict[str, Any]:
         "populations": [],
         "in_flight": {},
     }
+
+
+def bowl(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
+    """Best at LR 0.003, 4 layers, dropout 0.1 and lion, where it is about 0."""
+    away = 0.05 * abs(math.log10(float(config["LR"])) - math.log10(0.003))
+    away += 0.01 * abs(float(config["LAYERS"]) - 4) + 0.1 * abs(float(config["DROPOUT"]) - 0.1)
+    return away + 0.03 * (config["OPTIMIZER"] != "lion") + rng.gauss(0, noise)
+
+
+def searched(
+    sampler: ConfigSampler | None, truth: Callable[[Mapping[str, Value], Random], float], n: int, seed: int
+) -> list[Observation]:
+    """A search of so many runs, 8 at a time; every tenth crashes. Without a sampler it is at random."""
+    rng, seen = Random(seed), list[Observation]()
+    while len(seen) < n:
+        blind = [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8 * (sampler is None))]
+        for proposal in sampler.propose(SOME, seen, INVESTIGATE, 8, rng) if sampler else blind:
+            value = None if rng.random() < 0.1 else truth(proposal.config, rng)
+            seen.append(Observation(proposal.config, value))
+    return seen

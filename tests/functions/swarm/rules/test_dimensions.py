@@ -194,20 +194,15 @@ def test_unfreezing_leaves_the_dimension_as_it_was_before() -> None:
 # -- defining again
 
 
-def test_defining_again_adds_changes_and_keeps_the_rest() -> None:
-    before = [dimension(LR), dimension(DEPTH)]
+def test_defining_again_adds_and_changes_and_replacing_removes_the_rest() -> None:
+    before, deeper = [dimension(LR), dimension(DEPTH)], [dimension(DEPTH, max=30), dimension(OPTIMIZER)]
 
-    made = defined(before, [dimension(DEPTH, max=30), dimension(OPTIMIZER)], replace=False, by="ann", at=1.0)
+    made, replaced = (defined(before, deeper, replace=r, by="ann", at=1.0) for r in (False, True))
 
     assert [d.name for d in made.dimensions] == ["LR", "DEPTH", "OPTIMIZER"]
     assert (made.added, made.changed, made.removed) == (["OPTIMIZER"], ["DEPTH"], [])
-
-
-def test_replacing_removes_what_is_not_given() -> None:
-    made = defined([dimension(LR), dimension(DEPTH)], [dimension(DEPTH)], replace=True, by="ann", at=1.0)
-
-    assert [d.name for d in made.dimensions] == ["DEPTH"]
-    assert (made.added, made.changed, made.removed) == ([], [], ["LR"])
+    assert [d.name for d in replaced.dimensions] == ["DEPTH", "OPTIMIZER"]
+    assert (replaced.added, replaced.changed, replaced.removed) == (["OPTIMIZER"], ["DEPTH"], ["LR"])
 
 
 def test_what_was_measured_stays_while_the_dtype_does() -> None:

@@ -48,18 +48,9 @@ def compared_share(of: Population, others: Sequence[Population], policy: Policy 
 
 
 def worker(number: int, **fields: object) -> SwarmWorker:
-    return SwarmWorker.model_validate(
-        {
-            "worker_id": f"w{number}",
-            "number": number,
-            "tag": "swarm",
-            "gpu_type": "H100",
-            "baseline_bpb": 1.0,
-            "token_id": "t",
-            "joined_at": 0.0,
-            **fields,
-        }
-    )
+    plain = {"worker_id": f"w{number}", "number": number, "tag": "swarm", "gpu_type": "H100"}
+    usual = {"baseline_bpb": 1.0, "token_id": "t", "joined_at": 0.0}
+    return SwarmWorker.model_validate(plain | usual | fields)
 
 
 def test_every_second_compared_run_is_a_reference_run_and_half_of_the_workers_begin_with_one() -> None:
@@ -127,27 +118,19 @@ def test_runs_that_test_no_claim_look_for_the_best_config() -> None:
     assert tests.queued == SEARCHES
 
 
-def test_every_run_is_for_the_claim_where_workers_own_baselines_are_the_evidence() -> None:
-    published = USUAL.changed({"belief.evidence": "baseline"})
-    tests = claiming("a", 30)
-
-    assert {purpose_of(tests, [tests], published, n / 10).strategy for n in range(10)} == {"investigate"}
-
-
 @pytest.mark.parametrize("evidence", ["matched", "baseline"])
 def test_cells_of_a_test_need_no_reference_runs_and_are_run_to_their_end(evidence: EvidencePolicy) -> None:
     cells = Purpose("validate", Shape("validate", free=("OPTIMIZER",), center=CENTER), evidence)
-
     assert not begins_with_a_reference(1, cells)
     assert not begins_with_a_reference(1, cells, population_id="pop_1", compared=9)
     assert not is_reference(CENTER, cells)
     assert cells.is_compared
 
 
-def test_runs_beside_baselines_need_no_reference_runs() -> None:
-    alone = USUAL.changed({"belief.evidence": "baseline"})
-
-    assert not begins_with_a_reference(1, Purpose("investigate", TESTS.shape, alone.belief.evidence))
+def test_where_workers_own_baselines_are_the_evidence_every_run_is_for_the_claim() -> None:
+    published, tests = USUAL.changed({"belief.evidence": "baseline"}), claiming("a", 30)
+    assert {purpose_of(tests, [tests], published, n / 10).strategy for n in range(10)} == {"investigate"}
+    assert not begins_with_a_reference(1, Purpose("investigate", TESTS.shape, published.belief.evidence))
     assert not begins_with_a_reference(1, Purpose("exploit", TESTS.shape))
 
 

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean
 
 import pytest
 
 from functions.swarm.rules.gaussian_search import GaussianProcess
-from functions.swarm.rules.proposals import (
-    AtRandom,
-    ConfigProposal,
-    ConfigSampler,
-    Observation,
-    canonical,
-    drawn_proposal,
-)
+from functions.swarm.rules.proposals import AtRandom, ConfigProposal, ConfigSampler, Observation, canonical
 from functions.swarm.rules.sampling import Thompson, sampler_of
 from functions.swarm.rules.shapes import Shape, drawn_config
 from state.policy import Policy
 from state.records import Dimension, Value
-from tests.functions.swarm.rules.sample import INVESTIGATE, LAYERS, OPTIMIZER, SOME
+from tests.functions.swarm.rules.sample import INVESTIGATE, LAYERS, OPTIMIZER, SOME, bowl, searched
 
 MODEL = GaussianProcess()
 
 
 def proposed(
-    seen: Sequence[Observation],
-    dimensions: Sequence[Dimension] = SOME,
-    shape: Shape = INVESTIGATE,
-    n: int = 8,
-    seed: int = 1,
+    seen: Sequence[Observation], dimensions: Sequence[Dimension] = SOME, n: int = 8
 ) -> list[ConfigProposal]:
-    return MODEL.propose(dimensions, seen, shape, n, Random(seed))
-
-
-def bowl(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
-    """Best at LR 0.003, 4 layers, dropout 0.1 and lion, where it is about 0."""
-    away = 0.05 * abs(math.log10(float(config["LR"])) - math.log10(0.003))
-    away += 0.01 * abs(float(config["LAYERS"]) - 4) + 0.1 * abs(float(config["DROPOUT"]) - 0.1)
-    return away + 0.03 * (config["OPTIMIZER"] != "lion") + rng.gauss(0, noise)
+    return MODEL.propose(dimensions, seen, INVESTIGATE, n, Random(1))
 
 
 def learned(n: int = 60, seed: int = 3) -> list[Observation]:
@@ -125,8 +107,6 @@ def test_what_is_pending_is_not_proposed_again() -> None:
 
 # -- at equal budget
 
-Propose = Callable[[Sequence[Observation], Random], list[ConfigProposal]]
-
 
 def valley(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
     """The best learning rate depends on the optimizer and on the depth, as it does in practice."""
@@ -136,28 +116,13 @@ def valley(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> flo
     return away + 0.3 * float(config["DROPOUT"]) + rng.gauss(0, noise)
 
 
-def searched(propose: Propose, seed: int) -> float:
-    """The best true value among 48 runs, 8 at a time; every tenth crashes."""
-    rng, seen = Random(seed), list[Observation]()
-    while len(seen) < 48:
-        for proposal in propose(seen, rng):
-            seen.append(
-                Observation(proposal.config, None if rng.random() < 0.1 else valley(proposal.config, rng))
-            )
-    best = min((o for o in seen if o.value is not None), key=lambda o: o.value or 0.0)
-    return valley(best.config, rng, noise=0.0)
-
-
 def test_it_finds_better_configs_than_others_where_dimensions_interact() -> None:
-    def asks(sampler: ConfigSampler) -> Propose:
-        return lambda seen, rng: sampler.propose(SOME, seen, INVESTIGATE, 8, rng)
+    def best(sampler: ConfigSampler | None, seed: int) -> float:
+        """The best true value among 48 runs."""
+        seen = [o for o in searched(sampler, valley, 48, seed) if o.value is not None]
+        return valley(min(seen, key=lambda o: o.value or 0.0).config, Random(0), noise=0.0)
 
-    def at_random(seen: Sequence[Observation], rng: Random) -> list[ConfigProposal]:
-        return [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8)]
-
-    model, thompson, blind = (
-        fmean(searched(how, seed) for seed in range(3)) for how in (asks(MODEL), asks(Thompson()), at_random)
-    )
+    model, thompson, blind = (fmean(best(how, n) for n in range(3)) for how in (MODEL, Thompson(), None))
 
     assert model < 0.6 * thompson
     assert model < 0.4 * blind
@@ -166,19 +131,23 @@ def test_it_finds_better_configs_than_others_where_dimensions_interact() -> None
 # -- where it is asked
 
 
-def test_a_policy_names_its_sampler_and_the_default_is_the_model() -> None:
-    assert isinstance(sampler_of(Policy().sampler, INVESTIGATE), GaussianProcess)
-    assert isinstance(sampler_of("thompson", INVESTIGATE), Thompson)
+CENTER: dict[str, Value] = {"LR": 0.003}
+CONSTRAINED = Shape("investigate", free=("LR",), constraint={"LR": {"max": 0.01}}, center=CENTER)
 
 
-@pytest.mark.parametrize("strategy", ["falsify", "validate", "decision_sprint"])
-def test_what_tests_something_is_not_led_to_good_values(strategy: str) -> None:
-    tests = Shape(strategy)  # type: ignore[arg-type]
-    of_claim = Shape("investigate", free=("LR",), center={"LR": 0.003})
-
-    better = Shape("investigate", free=("LR",), constraint={"LR": {"max": 0.01}}, center={"LR": 0.003})
-
-    assert isinstance(sampler_of("gaussian_process", tests), AtRandom)
-    assert isinstance(sampler_of("gaussian_process", better), Thompson)
-    assert isinstance(sampler_of("gaussian_process", of_claim), AtRandom)
-    assert isinstance(sampler_of("gaussian_process", Shape("exploit", center={"LR": 0.003})), GaussianProcess)
+@pytest.mark.parametrize(
+    ("name", "shape", "kind"),
+    [
+        (Policy().sampler, INVESTIGATE, GaussianProcess),
+        ("thompson", INVESTIGATE, Thompson),
+        *(
+            ("gaussian_process", Shape(tests), AtRandom)
+            for tests in ("falsify", "validate", "decision_sprint")
+        ),
+        ("gaussian_process", CONSTRAINED, Thompson),
+        ("gaussian_process", Shape("investigate", free=("LR",), center=CENTER), AtRandom),
+        ("gaussian_process", Shape("exploit", center=CENTER), GaussianProcess),
+    ],
+)
+def test_what_tests_something_is_not_led_to_good_values(name: str, shape: Shape, kind: type) -> None:
+    assert isinstance(sampler_of(name, shape), kind)

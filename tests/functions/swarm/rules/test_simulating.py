@@ -62,37 +62,22 @@ STOPPED = Acknowledged("w2", None, is_stopped=True)
 
 
 @pytest.mark.parametrize(
-    ("sent", "stored"),
+    ("sent", "stored", "are_lost"),
     [
-        (MEASURED, ShownRun("keep", 0.9)),
-        (MEASURED, ShownRun("discard", 0.9)),
-        (CRASHED, ShownRun("crash", None)),
-        (CRASHED, ShownRun("timeout", None)),
-        (STOPPED, ShownRun("stopped", None)),
+        *((MEASURED, ShownRun(status, 0.9), 0) for status in ("keep", "discard")),
+        *((CRASHED, ShownRun(status, None), 0) for status in ("crash", "timeout")),
+        (STOPPED, ShownRun("stopped", None), 0),
+        (MEASURED, None, 1),
+        *((MEASURED, ShownRun(status, None), 1) for status in ("lost", "running", "stopped")),
+        (MEASURED, ShownRun("keep", 0.91), 1),
+        (CRASHED, ShownRun("lost", None), 1),
+        (STOPPED, ShownRun("keep", 0.9), 1),
     ],
 )
-def test_a_result_that_is_stored_as_it_was_acknowledged_is_not_lost(
-    sent: Acknowledged, stored: ShownRun
+def test_a_result_that_is_missing_or_stored_otherwise_than_acknowledged_is_lost(
+    sent: Acknowledged, stored: ShownRun | None, are_lost: int
 ) -> None:
-    assert [*lost({"r": sent}, {"r": stored})] == []
-
-
-@pytest.mark.parametrize(
-    ("sent", "stored"),
-    [
-        (MEASURED, None),
-        (MEASURED, ShownRun("lost", None)),
-        (MEASURED, ShownRun("running", None)),
-        (MEASURED, ShownRun("keep", 0.91)),
-        (MEASURED, ShownRun("stopped", None)),
-        (CRASHED, ShownRun("lost", None)),
-        (STOPPED, ShownRun("keep", 0.9)),
-    ],
-)
-def test_a_result_that_is_missing_or_stored_otherwise_is_lost(
-    sent: Acknowledged, stored: ShownRun | None
-) -> None:
-    assert len([*lost({"r": sent}, {} if stored is None else {"r": stored})]) == 1
+    assert len([*lost({"r": sent}, {} if stored is None else {"r": stored})]) == are_lost
 
 
 @pytest.mark.parametrize(("experiments", "of_w1", "differences"), [(3, 2, [1, 1]), (1, 0, [-1, -1])])

@@ -20,34 +20,28 @@ def proposed(name: str = "WARMUP", **fields: Any) -> ProposedDimension:
 
 
 @pytest.mark.parametrize(
-    "same",
+    ("changes", "is_same"),
     [
-        {"name": "warmup"},
-        {"name": " WARM_UP "},
-        {"min": 0, "max": 5e-1},
-        {"max": 0.50004},
-        {"default_value": 0.1, "rationale": "another", "train_py_line": "WARMUP = 0.1"},
-        {"source": "operator", "proposed_by": "bo", "proposed_at": 2.0},
+        *(({"name": name}, True) for name in ("warmup", " WARM_UP ")),
+        ({"min": 0, "max": 5e-1}, True),
+        ({"max": 0.50004}, True),
+        ({"default_value": 0.1, "rationale": "another", "train_py_line": "WARMUP = 0.1"}, True),
+        ({"source": "operator", "proposed_by": "bo", "proposed_at": 2.0}, True),
+        *((other, False) for other in ({"name": "WARMDOWN"}, {"max": 0.6}, {"min": 0.1})),
+        ({"dtype": "float_log", "min": 0.01}, False),
     ],
 )
-def test_what_says_the_same_in_other_words_is_one_signal(same: dict[str, Any]) -> None:
-    assert id_of(proposed(**same)) == id_of(proposed())
-
-
-@pytest.mark.parametrize(
-    "other", [{"name": "WARMDOWN"}, {"max": 0.6}, {"min": 0.1}, {"dtype": "float_log", "min": 0.01}]
-)
-def test_another_name_range_or_dtype_is_another_signal(other: dict[str, Any]) -> None:
-    assert id_of(proposed(**other)) != id_of(proposed())
+def test_what_says_the_same_in_other_words_is_one_signal(changes: dict[str, Any], is_same: bool) -> None:
+    assert (id_of(proposed(**changes)) == id_of(proposed())) is is_same
 
 
 def test_categories_in_another_order_are_the_same_and_true_is_not_one() -> None:
-    gate = {"name": "GATE", "dtype": "categorical"}
-    assert id_of(proposed(**gate, categories=["none", "silu"])) == id_of(
-        proposed(**gate, categories=["silu", "none"])
+    one, same, numbers, spelt, other = (
+        id_of(proposed(name="GATE", dtype="categorical", categories=categories))
+        for categories in (["none", "silu"], ["silu", "none"], [1, 2], [1.0, 2], [True, 2])
     )
-    assert id_of(proposed(**gate, categories=[1, 2])) == id_of(proposed(**gate, categories=[1.0, 2]))
-    assert id_of(proposed(**gate, categories=[True, 2])) != id_of(proposed(**gate, categories=[1, 2]))
+    assert (one, numbers) == (same, spelt)
+    assert other != numbers
 
 
 def wrong(**fields: Any) -> list[str]:
