@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -10,17 +9,14 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.hypotheses import MOST_BYTES
-from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
+from tests.functions.swarm.test_swarm import Swarm
 from tests.labs import events_of, told
 
 
 @pytest.fixture
-async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    await told(client, "/api/hypothesis/bootstrap", tag="swarm")
-    found = Swarm(client, process)
-    yield found
-    assert await found.audited() == []
+async def swarm(swarm: Swarm) -> Swarm:
+    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+    return swarm
 
 
 async def learned(swarm: Swarm, runs: int, value: float = 0.9) -> None:
@@ -65,9 +61,8 @@ async def test_the_hundredth_result_makes_a_checkpoint_due(swarm: Swarm) -> None
 
 async def test_a_long_journal_is_read_in_parts(swarm: Swarm) -> None:
     lab = swarm.process.lab
-    texts = [f"## Checkpoint {n}\n{'x' * (MOST_BYTES // 3)}\n" for n in range(1, 8)] + [
-        "y" * MOST_BYTES + "\n"
-    ]
+    texts = [f"## Checkpoint {n}\n{'x' * (MOST_BYTES // 3)}\n" for n in range(1, 8)]
+    texts.append("y" * MOST_BYTES + "\n")
     await lab.command("RPUSH", lab.keys("journal", "swarm"), *texts)
 
     newest = await journal(swarm.http)

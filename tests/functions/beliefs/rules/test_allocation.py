@@ -47,13 +47,11 @@ def converged_of(hypotheses: list[Hypothesis], some: set[int]) -> list[str]:
 # -- information value
 
 
-@pytest.mark.parametrize(("results", "expected"), [(0, 0.25), (4, 0.5), (8, 0.75), (12, 1.0), (200, 1.0)])
-def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results(
-    results: int, expected: float
-) -> None:
-    assert credibility(claim(source="llm_proposed", n_experiments=results)) == pytest.approx(expected)
-    assert credibility(claim(source="operator", n_experiments=results)) == 1
-    assert credibility(claim(source="default", n_experiments=results)) == 1
+def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results() -> None:
+    for results, expected in {0: 0.25, 4: 0.5, 8: 0.75, 12: 1.0, 200: 1.0}.items():
+        assert credibility(claim(source="llm_proposed", n_experiments=results)) == pytest.approx(expected)
+        for source in ("operator", "default"):
+            assert credibility(claim(source=source, n_experiments=results)) == 1
 
 
 def test_information_value_is_the_product_of_its_four_parts() -> None:
@@ -104,12 +102,11 @@ def test_of_two_with_the_same_minimum_the_more_valuable_never_has_fewer_workers(
                 assert found[one.hypothesis_id] >= found[other.hypothesis_id]
 
 
-@pytest.mark.parametrize("verdict", ["refuted", "irrelevant"])
-def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share(verdict: str) -> None:
-    settled = claim("hyp_000002", settled=verdict)
-
-    assert calm_targets([claim(), settled], 8) == {"hyp_000001": 8}
-    assert targets([settled], 8) == {}
+def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share() -> None:
+    for verdict in ("refuted", "irrelevant"):
+        settled = claim("hyp_000002", settled=verdict)
+        assert calm_targets([claim(), settled], 8) == {"hyp_000001": 8}
+        assert targets([settled], 8) == {}
 
 
 # -- too few workers
@@ -148,13 +145,8 @@ def test_moonshots_have_a_twentieth_of_the_workers() -> None:
 # -- convergence
 
 
-@pytest.mark.parametrize(
-    ("support", "results", "expected"), [(0.85, 15, True), (0.849, 15, False), (0.99, 14, False)]
-)
-def test_a_hypothesis_converges_at_a_support_of_085_after_15_results(
-    support: float, results: int, expected: bool
-) -> None:
-    assert has_converged(support, results) is expected
+def test_a_hypothesis_converges_at_a_support_of_085_after_15_results() -> None:
+    assert [has_converged(*known) for known in ((0.85, 15), (0.849, 15), (0.99, 14))] == [True, False, False]
 
 
 def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
@@ -258,19 +250,17 @@ def test_a_worker_joins_the_population_that_lacks_most_unless_its_own_needs_it(
     assert population_for(now, targets, assigned) == joins
 
 
+NEWER = {"A": 5, "B": 4, "D": 1}
+
+
 def test_a_change_by_one_worker_moves_nobody() -> None:
     assert steadied({"A": 5, "B": 5, "C": 5}, {"A": 6, "B": 4, "C": 5}) == {"A": 5, "B": 5, "C": 5}
 
 
 @pytest.mark.parametrize(
     "wanted",
-    [
-        {"A": 7, "B": 3, "C": 0},  # by two
-        {"A": 5, "B": 4, "C": 1},  # a first worker
-        {"A": 6, "B": 5, "C": 0},  # one more in all
-        {"A": 6, "B": 4},  # a population ended
-        {"A": 5, "B": 4, "D": 1},  # another began
-    ],
+    [{"A": 7, "B": 3, "C": 0}, {"A": 5, "B": 4, "C": 1}, {"A": 6, "B": 5, "C": 0}, {"A": 6, "B": 4}, NEWER],
+    ids=["by two", "a first worker", "one more in all", "a population ended", "another began"],
 )
 def test_other_changes_count(wanted: dict[str, int]) -> None:
     assert steadied({"A": 5, "B": 5, "C": 0}, wanted) == wanted

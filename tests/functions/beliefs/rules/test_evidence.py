@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from functions.beliefs.rules.evidence import honours, is_outside, outcome_of, part_of
-from functions.beliefs.rules.terms import BeliefTerms, RunEnd, Survivors, band_of
+from functions.beliefs.rules.terms import BeliefTerms, Survivors, band_of
 from state.records import Evidence
 from tests.functions.beliefs.rules.sample import REFERENCE, hypothesis, influence, pair, reference, run
 
@@ -84,40 +84,31 @@ def test_the_lower_value_of_a_pair_wins_and_a_crash_is_worse_than_any(
     assert (said.reference_id, said.is_guarded) == ("swarm-2", True)
 
 
-def test_two_crashes_say_nothing_and_a_candidate_waits_for_its_reference_run() -> None:
-    crashed = run(ended="crash", judged=None)
+CRASHED: dict[str, Any] = {"ended": "crash", "judged": None}
 
-    assert outcome_of(crashed, hypothesis(), MATCHED, reference(ended="crash", judged=None)) is None
+
+def test_an_influence_shows_by_distance_to_either_side_and_by_no_crash() -> None:
+    known = BeliefTerms(sigma=0.01, usual_distance=0.015)
+
+    for judged, outcome in ((-0.03, 1.0), (0.03, 1.0), (-0.01, 0.0), (0.0, 0.0)):
+        said = outcome_of(run(judged=judged), influence(), known, reference())
+        assert said is not None
+        assert (said.outcome, said.contrast) == (outcome, judged)
+    unknown = outcome_of(run(judged=-0.5), influence(), BeliefTerms(), reference())  # the noise is unknown
+    assert unknown is not None
+    assert (unknown.outcome, unknown.contrast) == (None, -0.5)
+    assert outcome_of(run(**CRASHED), influence(), known, reference()) is None
+    assert outcome_of(run(), influence(), known, reference(**CRASHED)) is None
+
+
+def test_two_crashes_say_nothing_and_a_candidate_waits_for_its_reference_run() -> None:
+    assert outcome_of(run(**CRASHED), hypothesis(), MATCHED, reference(**CRASHED)) is None
     assert outcome_of(run(), hypothesis(), MATCHED) is None
     assert outcome_of(reference(), hypothesis(), MATCHED) is None
 
 
-@pytest.mark.parametrize(("judged", "outcome"), [(-0.03, 1.0), (0.03, 1.0), (-0.01, 0.0), (0.0, 0.0)])
-def test_an_influence_shows_by_distance_to_either_side(judged: float, outcome: float) -> None:
-    known = BeliefTerms(sigma=0.01, usual_distance=0.015)
-
-    said = outcome_of(run(judged=judged), influence(), known, reference())
-
-    assert said is not None
-    assert (said.outcome, said.contrast) == (outcome, judged)
-
-
-def test_an_influence_shows_by_nothing_while_the_noise_is_unknown_and_by_no_crash() -> None:
-    crashed: dict[str, Any] = {"ended": "crash", "judged": None}
-    known = BeliefTerms(sigma=0.01, usual_distance=0.015)
-
-    unknown = outcome_of(run(judged=-0.5), influence(), BeliefTerms(), reference())
-
-    assert unknown is not None
-    assert (unknown.outcome, unknown.contrast) == (None, -0.5)
-    assert outcome_of(run(**crashed), influence(), known, reference()) is None
-    assert outcome_of(run(), influence(), known, reference(**crashed)) is None
-
-
 def test_runs_that_look_for_the_best_config_move_the_effect_alone() -> None:
-    said = outcome_of(run(strategy="exploit"), HIGH, MATCHED)
-
-    assert said == Evidence(
+    said = Evidence(
         experiment_id="swarm-1",
         worker_id="w1",
         outcome=None,
@@ -125,11 +116,9 @@ def test_runs_that_look_for_the_best_config_move_the_effect_alone() -> None:
         is_guarded=False,
         delta=-0.01,
     )
-
-
-@pytest.mark.parametrize("ended", ["stopped", "crash"])
-def test_such_a_run_without_a_value_says_nothing(ended: RunEnd) -> None:
-    assert outcome_of(run(strategy="exploit", ended=ended, judged=None), HIGH, MATCHED) is None
+    assert outcome_of(run(strategy="exploit"), HIGH, MATCHED) == said
+    assert outcome_of(run(strategy="exploit", **CRASHED), HIGH, MATCHED) is None
+    assert outcome_of(run(strategy="exploit", ended="stopped", judged=None), HIGH, MATCHED) is None
 
 
 @pytest.mark.parametrize(
@@ -186,22 +175,18 @@ def test_beside_baselines_one_run_of_each_worker_enters_the_e_values() -> None:
 
 
 def test_one_worker_can_be_no_more_than_a_fifth_of_what_is_compared_with_baselines() -> None:
-    mine = [
-        Evidence(experiment_id=f"m{n}", outcome=1.0, against="baseline", worker_id="w1") for n in range(2)
-    ]
-    others = [
-        Evidence(experiment_id=f"o{n}", outcome=1.0, against="baseline", worker_id="w2") for n in range(9)
-    ]
+    def of(worker: str, n: int) -> list[Evidence]:
+        plain = Evidence(experiment_id="m", outcome=1.0, against="baseline", worker_id=worker)
+        return [plain] * n
 
     def says(evidence: list[Evidence], terms: BeliefTerms = BASELINE) -> bool:
         return outcome_of(run(), hypothesis(evidence=evidence), terms) is not None
 
-    assert says(mine[:1])
-    assert not says(mine)
-    assert not says([*mine, *others[:7]])
-    assert says([*mine, *others[:8]])
-    assert says([*mine, *others])
-    assert says([*mine, pair(1.0)], BeliefTerms("baseline", workers=1))
+    found = [
+        says(of("w1", mine) + of("w2", others)) for mine, others in ((1, 0), (2, 0), (2, 7), (2, 8), (2, 9))
+    ]
+    assert found == [True, False, False, True, True]
+    assert says([*of("w1", 2), pair(1.0)], BeliefTerms("baseline", workers=1))
     assert says([pair(1.0)] * 30)
 
 

@@ -34,23 +34,15 @@ def test_a_run_is_compared_with_the_oldest_reference_run_of_its_own_worker() -> 
 
 
 def test_runs_under_other_conditions_are_not_compared() -> None:
-    other_key = reference("r1", key="600 s")
-    other_depth = reference("r2", config={**REFERENCE, "ADDED_LATER": 2})
-
-    assert pairs([run("c1")], [other_key, other_depth], hypothesis()) == []
+    others = [reference("r1", key="600 s"), reference("r2", config={**REFERENCE, "ADDED_LATER": 2})]
+    assert pairs([run("c1")], others, hypothesis()) == []
 
 
 def test_where_many_wait_the_oldest_are_compared_with_runs_of_other_workers() -> None:
+    """An influence wins by distance, to either side: two baselines that are wrong would be one."""
     unused = [reference(f"r{k}", worker_id=f"v{k}") for k in range(9)]
-
     assert pairs(crowd(PATIENCE), unused, hypothesis()) == []
     assert named(pairs(crowd(PATIENCE + 2), unused, hypothesis())) == [("c0", "r0"), ("c1", "r1")]
-
-
-def test_no_run_for_an_influence_is_compared_with_one_of_another_worker() -> None:
-    """It wins by distance, to either side: two baselines that are wrong would be one."""
-    unused = [reference(f"r{k}", worker_id=f"v{k}") for k in range(9)]
-
     assert pairs(crowd(PATIENCE + 2), unused, influence()) == []
 
 

@@ -20,11 +20,8 @@ def test_parts_hang_below_their_parent_and_claims_of_one_dimension_are_linked() 
     edges = edges_of([whole, part, near])
 
     assert edges == [Edge("LR", "warm", "decomposes_into"), Edge("LR", "low", "linked")]
-    assert neighbours(edges) == ({"LR": ["warm"]}, {"LR": ["low"], "low": ["LR"]})
-
-
-def test_a_parent_that_is_not_there_draws_no_edge() -> None:
     assert edges_of([claim("a", parent_id="gone")]) == []
+    assert neighbours(edges) == ({"LR": ["warm"]}, {"LR": ["low"], "low": ["LR"]})
 
 
 def test_the_summary_says_what_is_known_what_is_not_and_what_was_given_up() -> None:
