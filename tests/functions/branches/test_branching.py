@@ -41,11 +41,8 @@ async def test_who_selects_nothing_builds_on_the_branch_of_the_best(tag: TagUnde
     named = await tag.tried(0.8, parent_id="mar11-1")
 
     implied = await tag.experiment(verdict["experiment_id"])
-    assert (implied["trace_id"], implied["parent_ids"], implied["local_selection"]) == (
-        "mar11-t2",
-        ["mar11-2"],
-        [2],
-    )
+    assert (implied["trace_id"], implied["parent_ids"]) == ("mar11-t2", ["mar11-2"])
+    assert implied["local_selection"] == [2]
     assert (verdict["status"], verdict["branch_improved"]) == ("discard", False)
     assert (named["status"], named["branch_improved"]) == ("keep", True)
     traces = await tag.traces()
@@ -63,12 +60,8 @@ async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
 
     verdict = await tag.complete(await tag.made(chosen), 0.9)
 
-    assert (chosen["kind"], chosen["trace_id"], chosen["parent_ids"]) == (
-        "merge",
-        "mar11-t1",
-        ["mar11-1", "mar11-2"],
-    )
-    assert (chosen["combines"], chosen["sources"]) == (["mar11-1", "mar11-2"], ["mar11-t2"])
+    assert (chosen["kind"], chosen["trace_id"], chosen["sources"]) == ("merge", "mar11-t1", ["mar11-t2"])
+    assert chosen["parent_ids"] == chosen["combines"] == ["mar11-1", "mar11-2"]
     assert chosen["base_experiment_id"] == "mar11-1"
     traces = await tag.traces()
     assert (traces["mar11-t1"]["tip"], traces["mar11-t1"]["base"]) == (verdict["experiment_id"],) * 2
@@ -78,26 +71,12 @@ async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
     assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2", "mar11-3"]
 
 
-async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(tag: TagUnderTest) -> None:
-    await tag.branch(target=3)
-    for value in (1.0, 1.1):
-        await tag.grown(value)
-    crashed = await tag.made(await tag.selected())
-    await tag.told("/api/experiment/crash", experiment_id=crashed, error="boom")
-
-    answer = await tag.refused(409, "/api/trace/merge", tag=TAG, into="mar11-t3")
-
-    assert answer["code"] == "one_base"
-
-
 async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
     await tag.grown(1.01)
-    near = [
-        (await tag.grown(value, trace_id=trace))["experiment_id"]
-        for trace, value in (("mar11-t1", 1.0015), ("mar11-t2", 1.0105))
-    ]
+    values = {"mar11-t1": 1.0015, "mar11-t2": 1.0105}
+    near = [(await tag.grown(value, trace_id=t))["experiment_id"] for t, value in values.items()]
     tip = (await tag.grown(0.999, trace_id="mar11-t1"))["experiment_id"]
     await tag.told("/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
 
@@ -129,9 +108,7 @@ async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(tag: 
 # -- ends
 
 
-async def test_a_trace_dies_of_crashes_and_a_branch_from_what_was_kept_takes_its_place(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_trace_dies_of_crashes_and_a_branch_from_a_keep_replaces_it(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
     await tag.grown(1.1)
@@ -231,7 +208,7 @@ async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demote
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["on the branch", "a leaf beside it"])
-async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_retracted(
+async def test_a_branch_stands_on_the_discard_that_rises_in_place_of_a_retracted_base(
     tag: TagUnderTest, beside: bool
 ) -> None:
     await tag.branch(target=1, max_inflight_per_trace=2)
@@ -240,7 +217,6 @@ async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_retrac
     if beside:
         await tag.told("/api/experiment/crash", experiment_id=one, error="boom")
     await tag.complete(two, 1.1)
-
     await tag.told("/api/experiment/retract", experiment_id=first, reason="a mistake")
 
     assert (await tag.experiment(two))["status"] == "keep"
@@ -252,11 +228,8 @@ async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_retrac
 
 
 async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(tag: TagUnderTest) -> None:
-    await open_tag(
-        tag.client,
-        base_commit="abc1234",
-        policy={"baseline_first": False, "traces": {"target_traces": 2, "max_parallel": 9}},
-    )
+    policy = {"baseline_first": False, "traces": {"target_traces": 2, "max_parallel": 9}}
+    await open_tag(tag.client, base_commit="abc1234", policy=policy)
     for value in (1.0, 0.9, 0.95):
         await tag.tried(value)
 
@@ -357,18 +330,17 @@ async def test_a_brief_names_what_an_agent_has_selected_and_not_used(tag: TagUnd
     after = await tag.told("/api/report/brief", tag=TAG, agent="ann")
 
     [found] = mine["open_selections"]
-    assert {name: found[name] for name in ("selection_id", "agent", "kind", "trace_id")} == {
+    selected = {
         "selection_id": one["selection_id"],
         "agent": "ann",
         "kind": "new_root",
         "trace_id": "mar11-t1",
     }
+    assert found.items() >= selected.items()
     assert after["open_selections"] == []
 
 
-async def test_whoever_selected_is_told_what_became_of_the_branch_and_to_select_again(
-    tag: TagUnderTest,
-) -> None:
+async def test_whoever_selected_is_told_of_the_branch_and_to_select_again(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
     verdict = await tag.grown(1.1)

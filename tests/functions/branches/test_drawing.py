@@ -26,14 +26,8 @@ def signs(lines: list[str]) -> list[str]:
 
 
 def test_traces_stand_beside_each_other_and_end_at_their_roots() -> None:
-    lines = drawn(
-        [
-            node(1, "t-t1"),
-            node(2, "t-t2", status="discard"),
-            node(3, "t-t1", 1, status="crash"),
-            node(4, "t-t2", 2),
-        ]
-    )
+    nodes = [node(1, "t-t1"), node(2, "t-t2", status="discard")]
+    lines = drawn([*nodes, node(3, "t-t1", 1, status="crash"), node(4, "t-t2", 2)])
 
     assert signs(lines) == ["●", "│ ×", "○ │", "  ●"]
     assert [line.rpartition("  ")[2] for line in lines] == ["idea 4", "idea 3", "idea 2", "idea 1"]

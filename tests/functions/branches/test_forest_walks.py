@@ -45,21 +45,14 @@ class Walk:
     # -- what may come to mind
 
     async def select(self) -> None:
-        wish: dict[str, Any] = self.chance.choice(
-            [
-                *([{}] * 4),
-                {"intent": "new_root"},
-                {"intent": "extend"},
-                {"intent": "branch"},
-                {"trace_id": await self.some_trace()},
-                {"parent_ids": [self.some(self.experiments)]},
-                {
-                    "parent_ids": list(
-                        dict.fromkeys([self.some(self.experiments), self.some(self.experiments)])
-                    )
-                },
-            ]
-        )
+        one, two = self.some(self.experiments), self.some(self.experiments)
+        wishes: list[dict[str, Any]] = [
+            *([{}] * 4),
+            *({"intent": intent} for intent in ("new_root", "extend", "branch")),
+            {"trace_id": await self.some_trace()},
+            *({"parent_ids": parents} for parents in ([one], list(dict.fromkeys([one, two])))),
+        ]
+        wish = self.chance.choice(wishes)
         self.heard(await self.ask("trace/select", tag=TAG, **wish))
 
     async def merge(self) -> None:
@@ -74,11 +67,8 @@ class Walk:
     async def register(self) -> None:
         more = {"selection_id": self.some(self.selections)} if self.selections else {}
         if self.chance.random() < 0.15:
-            more = (
-                {"parent_id": self.some(self.experiments)}
-                if self.chance.random() < 0.5 and self.experiments
-                else {}
-            )
+            named = self.experiments and self.chance.random() < 0.5
+            more = {"parent_id": self.some(self.experiments)} if named else {}
         answer = await self.ask("experiment/register", **idea(TAG, **more))
         if "number" in answer:
             self.experiments.append(answer["experiment_id"])
@@ -126,15 +116,8 @@ class Walk:
 
     async def step(self) -> None:
         often: list[Callable[[], Awaitable[None]]] = [self.select, self.register, self.complete]
-        seldom = [
-            self.crash,
-            self.stop,
-            self.release,
-            self.merge,
-            self.run_out,
-            self.fall_silent,
-            self.retract,
-        ]
+        seldom = [self.crash, self.stop, self.release, self.merge]
+        seldom += [self.run_out, self.fall_silent, self.retract]
         rarely = [self.close, self.reopen, self.switch, self.new_epoch]
         drawn = self.chance.random()
         await self.chance.choice(often if drawn < 0.75 else seldom if drawn < 0.93 else rarely)()
@@ -154,12 +137,8 @@ async def test_the_audit_finds_nothing_wherever_a_walk_leads(
     client: httpx.AsyncClient, process: Process, seed: int, direction: str
 ) -> None:
     traces = {"mode": "multi", "target_traces": 3, "max_parallel": 4, "max_inflight_per_trace": 2}
-    await open_tag(
-        client,
-        TAG,
-        metric={"name": "score", "direction": direction},
-        policy={"traces": {**traces, "stale_after": 6, "dead_after_crashes": 2}},
-    )
+    policy = {"traces": {**traces, "stale_after": 6, "dead_after_crashes": 2}}
+    await open_tag(client, TAG, metric={"name": "score", "direction": direction}, policy=policy)
     walk = Walk(client, process, seed)
 
     for nth in range(STEPS):

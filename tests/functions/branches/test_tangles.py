@@ -8,33 +8,9 @@ import pytest
 
 from functions.branches import context
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, open_tag
+from tests.labs import add_gpu
 
 TAG = "mar11"
-
-
-# -- merges
-
-
-async def test_a_merge_of_one_node_is_refused(tag: TagUnderTest) -> None:
-    await tag.branch()
-    await tag.grown(1.0)
-
-    for named in (["mar11-1"], ["mar11-1", "mar11-1"]):
-        answer = await tag.refused(409, "/api/trace/select", tag=TAG, intent="merge", parent_ids=named)
-
-        assert answer["code"] == "one_base"
-
-
-async def test_a_trace_without_a_result_is_merged_into_nothing(tag: TagUnderTest) -> None:
-    await tag.branch()
-    await tag.grown(1.0)
-    await tag.selected()
-
-    into = await tag.refused(409, "/api/trace/merge", tag=TAG, into="mar11-t2")
-    named = await tag.refused(409, "/api/trace/merge", tag=TAG, sources=["mar11-t1", "mar11-t2"])
-
-    assert [into["code"], named["code"]] == ["pending_trace"] * 2
 
 
 # -- epochs and modes
@@ -62,15 +38,6 @@ async def test_a_policy_of_traces_beyond_all_bounds_is_refused(tag: TagUnderTest
     assert (await tag.selected())["status"] == "selected"
 
 
-async def test_the_one_trace_of_a_tag_is_neither_closed_nor_reopened(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.grown(1.0)
-
-    for verb in ("close", "reopen"):
-        answer = await tag.refused(409, f"/api/trace/{verb}", tag=TAG, trace_id="mar11-t0")
-        assert answer["code"] == "single_mode"
-
-
 CONTRADICTIONS: list[dict[str, Any]] = [
     *({"trace_id": "mar11-t1", "intent": intent} for intent in ("new_root", "branch", "merge")),
     {"trace_id": "mar11-t1", "parent_ids": ["mar11-1"]},
@@ -93,9 +60,7 @@ async def test_a_wish_that_contradicts_itself_is_refused(tag: TagUnderTest) -> N
 # -- demotions
 
 
-async def test_every_branch_that_stands_on_a_demoted_base_goes_back_to_the_keep_before(
-    tag: TagUnderTest,
-) -> None:
+async def test_branches_on_a_demoted_base_go_back_to_the_keep_before(tag: TagUnderTest) -> None:
     await tag.branch(target=2, max_inflight_per_trace=2, keep_rule="confirmed")
     await add_gpu(tag.client)
     first = await tag.trained_from(await tag.selected(), 1.0)
@@ -119,7 +84,7 @@ async def test_every_branch_that_stands_on_a_demoted_base_goes_back_to_the_keep_
 # -- context
 
 
-async def test_what_was_tried_beside_a_selection_stays_told_however_much_is_tried_after_it(
+async def test_what_was_tried_beside_a_selection_stays_told_whatever_follows(
     tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "BESIDE_READ", 3)

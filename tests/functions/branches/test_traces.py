@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -49,24 +50,17 @@ async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) ->
     assert len(await forest.events("selection.opened")) == 1
 
 
-async def test_a_waiting_answer_is_no_answer_to_keep(forest: TagUnderTest) -> None:
+async def test_whoever_waits_is_woken_by_a_free_slot_and_asks_again_with_the_same_id(
+    forest: TagUnderTest,
+) -> None:
     one, _ = await forest.selected(), await forest.selected()
-    early = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
+    ask = {"tag": TAG, "request_id": "r1"}
+    assert (await forest.told("/api/trace/select", **ask))["status"] == "wait"
 
-    await forest.told("/api/trace/release", selection_id=one["selection_id"])
-    late = await forest.told("/api/trace/select", tag=TAG, request_id="r1")
-
-    assert (early["status"], late["status"]) == ("wait", "selected")
-
-
-async def test_whoever_waits_is_woken_by_the_slot_that_is_free(forest: TagUnderTest) -> None:
-    one, _ = await forest.selected(), await forest.selected()
-
-    waiting = asyncio.create_task(forest.told("/api/trace/select", tag=TAG, wait=50))
+    waiting = asyncio.create_task(forest.told("/api/trace/select", **ask, wait=50))
     await asyncio.sleep(0)
     await forest.told("/api/trace/release", selection_id=one["selection_id"])
     found = await asyncio.wait_for(waiting, 30)
-
     assert (found["status"], found["kind"]) == ("selected", "new_root")
 
 
@@ -122,19 +116,45 @@ async def run_out(tag: TagUnderTest, selection_id: str) -> None:
 # -- what is refused, each in its own way
 
 
-async def test_an_unknown_parent_is_refused(forest: TagUnderTest) -> None:
-    answer = await forest.refused(422, "/api/trace/select", tag=TAG, parent_ids=["mar11-9"])
+async def test_what_cannot_be_selected_or_merged_is_refused_in_its_own_way(forest: TagUnderTest) -> None:
+    async def refusal(status: int, verb: str = "select", **wish: Any) -> dict[str, Any]:
+        return await forest.refused(status, f"/api/trace/{verb}", tag=TAG, **wish)
 
-    assert answer["code"] == "unknown_parent"
-
-
-async def test_an_unfinished_parent_is_refused(forest: TagUnderTest) -> None:
+    assert (await refusal(422, parent_ids=["mar11-9"]))["code"] == "unknown_parent"
     name = await forest.made(await forest.selected())
+    unfinished = await refusal(409, parent_ids=[name])
+    assert unfinished["code"] == "unfinished_parent"
+    assert f"wait for it with GET /api/experiment/{name}/wait" in unfinished["hint"]
 
-    answer = await forest.refused(409, "/api/trace/select", tag=TAG, parent_ids=[name])
+    await forest.complete(name, 1.0)
+    alone, same = await refusal(409, "merge"), await refusal(409, "merge", sources=["mar11-t1"])
+    assert [alone["code"], same["code"]] == ["one_base"] * 2
+    assert "only mar11-1" in alone["detail"]
+    for named in (["mar11-1"], ["mar11-1", "mar11-1"]):
+        assert (await refusal(409, intent="merge", parent_ids=named))["code"] == "one_base"
 
-    assert answer["code"] == "unfinished_parent"
-    assert f"wait for it with GET /api/experiment/{name}/wait" in answer["hint"]
+    await forest.selected()
+    into = await refusal(409, "merge", into="mar11-t2")
+    named_too = await refusal(409, "merge", sources=["mar11-t1", "mar11-t2"])
+    assert [into["code"], named_too["code"]] == ["pending_trace"] * 2
+    full = await refusal(409, intent="new_root")
+    assert (full["code"], full["target_traces"]) == ("no_room", 2)
+    await forest.told("/api/trace/configure", tag=TAG, target_traces=3)
+    assert (await refusal(409, intent="branch"))["code"] == "no_parent"
+
+    await forest.selected(trace_id="mar11-t1")
+    busy = await refusal(409, trace_id="mar11-t1")
+    assert (busy["code"], busy["retry_after"] > 0) == ("busy_trace", True)
+
+
+async def test_in_single_mode_there_is_one_trace(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for more in ({"intent": "new_root"}, {"trace_id": "mar11-t1"}, {"intent": "merge"}):
+        assert (await tag.refused(409, "/api/trace/select", tag=TAG, **more))["code"] == "single_mode"
+    await tag.grown(1.0)
+    for verb in ("close", "reopen"):
+        answer = await tag.refused(409, f"/api/trace/{verb}", tag=TAG, trace_id="mar11-t0")
+        assert answer["code"] == "single_mode"
 
 
 async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(forest: TagUnderTest) -> None:
@@ -174,37 +194,6 @@ async def test_a_trace_that_has_grown_is_reopened_where_there_is_room(forest: Ta
     assert full["code"] == "no_room"
 
 
-async def test_a_busy_trace_is_refused_with_when_to_ask_again(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    await forest.selected(trace_id="mar11-t1")
-
-    answer = await forest.refused(409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
-
-    assert answer["code"] == "busy_trace"
-    assert answer["retry_after"] > 0
-
-
-async def test_there_is_no_root_beyond_the_target(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    await forest.grown(1.1)
-
-    answer = await forest.refused(409, "/api/trace/select", tag=TAG, intent="new_root")
-
-    assert (answer["code"], answer["target_traces"]) == ("no_room", 2)
-    await forest.told("/api/trace/configure", tag=TAG, target_traces=3)
-    alone = await forest.refused(409, "/api/trace/select", tag=TAG, intent="branch")
-    assert alone["code"] == "no_parent"
-
-
-async def test_a_merge_takes_two_bases(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    alone = await forest.refused(409, "/api/trace/merge", tag=TAG)
-    same = await forest.refused(409, "/api/trace/merge", tag=TAG, sources=["mar11-t1"])
-
-    assert [alone["code"], same["code"]] == ["one_base"] * 2
-    assert "only mar11-1" in alone["detail"]
-
-
 async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     late = await forest.made(await forest.selected(trace_id="mar11-t1"))
@@ -223,17 +212,6 @@ async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(f
     assert (await forest.told("/api/experiment/best", tag=TAG))["best"]["experiment_id"] == late
 
 
-async def test_in_single_mode_there_is_one_trace(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-
-    answers = [
-        await tag.refused(409, "/api/trace/select", tag=TAG, **more)
-        for more in ({"intent": "new_root"}, {"trace_id": "mar11-t1"}, {"intent": "merge"})
-    ]
-
-    assert {a["code"] for a in answers} == {"single_mode"}
-
-
 # -- context
 
 
@@ -249,17 +227,15 @@ async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest:
         await forest.grown(value, trace_id="mar11-t2")
     after = (await curl(forest.client, "/api/trace/context", ask)).json()
 
-    assert json.dumps(after["branch"]) == json.dumps(before["branch"])
-    assert json.dumps(after["siblings"]) == json.dumps(before["siblings"])
-    assert [s["experiment_id"] for s in after["siblings"]] == ["mar11-2"]
-    assert after["branch"]["ancestors"] == ["mar11-1", "mar11-3"]
-    assert [e["experiment_id"] for e in after["branch"]["kept"]] == ["mar11-1"]
-    assert [e["experiment_id"] for e in after["branch"]["failures"]] == ["mar11-3"]
-    assert after["branch"]["base"]["experiment_id"] == "mar11-1"
-    assert (before["global_best"]["experiment_id"], after["global_best"]["experiment_id"]) == (
-        "mar11-1",
-        "mar11-6",
-    )
+    def ids(experiments: list[dict[str, Any]]) -> list[str]:
+        return [e["experiment_id"] for e in experiments]
+
+    branch = after["branch"]
+    assert json.dumps([branch, after["siblings"]]) == json.dumps([before["branch"], before["siblings"]])
+    assert (ids(after["siblings"]), branch["ancestors"]) == (["mar11-2"], ["mar11-1", "mar11-3"])
+    assert (ids(branch["kept"]), ids(branch["failures"])) == (["mar11-1"], ["mar11-3"])
+    assert branch["base"]["experiment_id"] == "mar11-1"
+    assert ids([before["global_best"], after["global_best"]]) == ["mar11-1", "mar11-6"]
     assert chosen["context"]["branch"] == before["branch"]
 
 
@@ -283,30 +259,21 @@ async def test_the_context_of_all_is_the_tag_s(forest: TagUnderTest) -> None:
 async def test_an_operator_configures_the_traces_in_one_call(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     await forest.grown(1.1)
-
     answer = await forest.told(
         "/api/trace/configure", tag=TAG, scheduler="priority", priorities={"mar11-t2": 2.5}
     )
 
     assert (answer["traces"]["scheduler"], answer["traces"]["target_traces"]) == ("priority", 2)
     assert answer["priorities"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
+    raised = await forest.told("/api/trace/configure", tag=TAG, priorities={"mar11-t1": 3.0})
+    assert raised == answer | {"priorities": {"mar11-t1": 3.0, "mar11-t2": 2.5}}
+    await forest.told("/api/trace/configure", tag=TAG, priorities={"mar11-t1": 0.0})
     chosen = await forest.selected()
     assert (chosen["trace_id"], chosen["scheduler"]) == ("mar11-t2", "priority")
     assert chosen["scores"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
     wrong = await forest.refused(422, "/api/trace/configure", tag=TAG, scheduler="dice")
     assert "no scheduler 'dice'" in wrong["detail"]
     await forest.refused(404, "/api/trace/configure", tag=TAG, priorities={"mar11-t9": 1.0})
-
-
-async def test_priorities_alone_are_set_and_the_policy_stays(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    await forest.grown(1.1)
-    before = await forest.told("/api/trace/configure", tag=TAG)
-
-    answer = await forest.told("/api/trace/configure", tag=TAG, priorities={"mar11-t2": 2.5})
-
-    assert answer["priorities"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
-    assert {**answer, "priorities": {}} == {**before, "priorities": {}}
 
 
 async def test_a_new_epoch_leaves_the_traces_and_ends_what_was_selected(forest: TagUnderTest) -> None:

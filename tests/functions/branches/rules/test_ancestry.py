@@ -80,8 +80,11 @@ def test_a_branch_is_built_on_its_best_keep_not_on_its_newest() -> None:
 
 
 def test_failures_are_those_that_nothing_kept_was_built_on_since() -> None:
+    broken = under(graph(node(1, error_kind="infra"), node(2, [1], error_kind="oom")), 2)
+    assert (numbers(broken.ancestors), numbers(broken.failures)) == ([1, 2], [2])
     assert numbers(under(DIAMOND, 6).failures) == [6]
     assert numbers(under(DIAMOND, 5, 6).failures) == [5, 6]
+    assert numbers(under(DIAMOND, 5, 6, max_failed=1).failures) == [6]
     assert numbers(under(DIAMOND, 7).failures) == []
     assert numbers(under(DIAMOND, 3).failures) == [3]
 
@@ -92,10 +95,6 @@ def test_no_more_keeps_are_shown_than_asked_for_the_newest_ones(most: int, expec
 
     assert numbers(made.kept) == expected
     assert made.base == DIAMOND["mar11-7"]
-
-
-def test_no_more_failures_are_shown_than_asked_for_the_newest_ones() -> None:
-    assert numbers(under(DIAMOND, 5, 6, max_failed=1).failures) == [6]
 
 
 def test_what_cannot_be_compared_is_neither_base_nor_best() -> None:
@@ -196,13 +195,6 @@ def test_siblings_whose_end_says_nothing_of_their_idea_are_left_out() -> None:
     assert numbers(siblings(under(known), known.values(), "always")) == [3]
 
 
-def test_faults_of_the_infrastructure_are_no_failures_of_the_branch() -> None:
-    known = graph(node(1, error_kind="infra"), node(2, [1], error_kind="oom"))
-
-    assert numbers(under(known, 2).failures) == [2]
-    assert numbers(under(known, 2).ancestors) == [1, 2]
-
-
 def test_what_a_selection_is_shown_stays_the_same_when_others_finish_after_it() -> None:
     late = node(9, value=0.5, finish_number=20)
     shown = siblings(under(DIAMOND, 4), DIAMOND.values(), "always", finished_until=8, most=2)
@@ -261,16 +253,13 @@ def test_sources_end_with_a_kept_merge_unless_they_have_grown() -> None:
     assert ended_by_merge(selected, {}, goes_on=True) == []
 
 
-@pytest.mark.parametrize(("direction", "expected"), [("minimize", 2), ("maximize", 3)])
-def test_the_next_trace_starts_from_the_best_keep_that_nobody_builds_on(
-    direction: Direction, expected: int
+@pytest.mark.parametrize(
+    ("direction", "built_on", "expected"),
+    [("minimize", {1, 4}, 2), ("maximize", {1, 4}, 3), ("minimize", {1, 2, 3, 4}, None)],
+)
+def test_the_next_trace_starts_from_the_best_keep_that_nobody_builds_on_or_from_a_new_root(
+    direction: Direction, built_on: set[int], expected: int | None
 ) -> None:
     kept = [experiment(n, status="keep", val_bpb=v) for n, v in [(1, 0.8), (2, 0.97), (3, 0.98), (4, 1.2)]]
-
-    start = next_start(kept, {"mar11-1", "mar11-4"}, direction, Key())
-
-    assert start == kept[expected - 1]
-
-
-def test_where_everything_kept_is_built_on_the_next_trace_is_a_new_root() -> None:
-    assert next_start([experiment(1, status="keep", val_bpb=0.8)], {"mar11-1"}, "minimize", Key()) is None
+    start = next_start(kept, {f"mar11-{n}" for n in built_on}, direction, Key())
+    assert start == (None if expected is None else kept[expected - 1])

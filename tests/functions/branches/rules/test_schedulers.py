@@ -112,17 +112,25 @@ def test_by_turns_a_free_trace_is_passed_over_at_most_once_by_each_other_one(
         assert all(times <= k - 1 for times in passed.values()), passed
 
 
+def picked(name: str, forest: ForestView, n: int) -> list[str]:
+    """The traces of the next selections."""
+    picks = []
+    for _ in range(n):
+        picks.append(first(name, forest))
+        forest = select(forest, picks[-1])
+    return picks
+
+
 def test_a_trace_that_was_away_neither_makes_up_for_its_turns_nor_waits_for_those_it_had() -> None:
     forest = ForestView("mar11", 1, [trace(0), trace(1)])
     for _ in range(10):
         forest = select(forest, "t0")
+    assert picked("round_robin", forest, 4) == ["t1", "t0", "t1", "t0"]
 
-    picks = []
-    for _ in range(4):
-        picks.append(first("round_robin", forest))
-        forest = select(forest, picks[-1])
 
-    assert picks == ["t1", "t0", "t1", "t0"]
+def test_the_highest_priority_comes_first_and_equal_ones_take_turns() -> None:
+    forest = ForestView("mar11", 1, [trace(0), trace(1, [None], priority=1.0), trace(2, [0.9], priority=1.0)])
+    assert picked("priority", forest, 4) == ["t1", "t2", "t1", "t2"]
 
 
 @pytest.mark.parametrize(("own", "whole", "expected"), [(3, 5, (6, 5)), (7, 5, (8, 7)), (5, 5, (6, 5))])
@@ -254,17 +262,9 @@ def test_weighted_goes_by_how_far_a_trace_lies_above_the_median_over_its_visits(
     def sigmoid(z: float) -> float:
         return 1 / (1 + math.exp(-z))
 
-    assert weights == pytest.approx(
-        {
-            "t0": sigmoid(2) / 4,
-            "t1": sigmoid(0) / 2,
-            "t2": sigmoid(-1) / 3,
-            "t3": sigmoid(1) / 4,
-            "t4": LEAST_WEIGHT / 2,
-            "t5": LEAST_WEIGHT / 2,
-            "t6": 0.5,
-        }
-    )
+    expected = [sigmoid(2) / 4, sigmoid(0) / 2, sigmoid(-1) / 3, sigmoid(1) / 4]
+    expected += [LEAST_WEIGHT / 2, LEAST_WEIGHT / 2, 0.5]
+    assert [weights[f"t{n}"] for n in range(7)] == pytest.approx(expected)
 
 
 def test_weighted_still_tells_the_better_trace_where_most_are_equal() -> None:
@@ -316,13 +316,9 @@ def test_uct_adds_what_a_trace_earned_and_what_it_may_hide() -> None:
     ranked = SCHEDULERS["uct"].rank(replace(forest, params={"c": 0.5}))
 
     # Of the two other nodes 0.96 beats both, 0.97 one, the crash none; three are committed and one is open.
-    assert {r.trace_id: r.score for r in ranked} == pytest.approx(
-        {
-            "t0": (1 + 0) / 2 + 0.5 * math.sqrt(math.log(5) / 4),
-            "t1": 1 / 2 + 0.5 * math.sqrt(math.log(5) / 2),
-            "t2": 1 / 2 + 0.5 * math.sqrt(math.log(5) / 1),
-        }
-    )
+    visits = {"t0": 4, "t1": 2, "t2": 1}
+    expected = {name: 1 / 2 + 0.5 * math.sqrt(math.log(5) / n) for name, n in visits.items()}
+    assert {r.trace_id: r.score for r in ranked} == pytest.approx(expected)
 
 
 def test_under_uct_selections_made_together_spread_over_the_traces() -> None:
@@ -341,21 +337,9 @@ def test_under_uct_selections_made_together_spread_over_the_traces() -> None:
     assert max(together.values()) <= 4
 
 
-def test_the_highest_priority_comes_first_and_equal_ones_take_turns() -> None:
-    forest = ForestView("mar11", 1, [trace(0), trace(1, [None], priority=1.0), trace(2, [0.9], priority=1.0)])
-
-    picks = []
-    for _ in range(4):
-        picks.append(first("priority", forest))
-        forest = select(forest, picks[-1])
-
-    assert picks == ["t1", "t2", "t1", "t2"]
-
-
 def test_parameters_not_given_have_their_defaults() -> None:
-    params = checked_params("softmax", SCHEDULERS["softmax"], {"eps": 1})
-
-    assert params == {"length": 0.0, "kept": 1.0, "random": 0.0, "temperature": 1.0, "eps": 1.0}
+    usual = {"length": 0.0, "kept": 1.0, "random": 0.0, "temperature": 1.0, "eps": 1.0}
+    assert checked_params("softmax", SCHEDULERS["softmax"], {"eps": 1}) == usual
 
 
 @pytest.mark.parametrize(
