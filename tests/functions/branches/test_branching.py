@@ -71,6 +71,16 @@ async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
     assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2", "mar11-3"]
 
 
+async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(tag: TagUnderTest) -> None:
+    await tag.branch(target=3)
+    for value in (1.0, 1.1):
+        await tag.grown(value)
+    crashed = await tag.made(await tag.selected())
+    await tag.told("/api/experiment/crash", experiment_id=crashed, error="boom")
+    answer = await tag.refused(409, "/api/trace/merge", tag=TAG, into="mar11-t3")
+    assert answer["code"] == "one_base"
+
+
 async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)

@@ -69,7 +69,9 @@ async def test_a_history_is_bounded_and_goes_with_its_gpu(
 ) -> None:
     lab, key = process.lab, process.lab.keys.gpu_history(GPU)
     await add_gpu(client, GPU, environment=["python==3.11.9", "torch==2.4.1"])
-    assert (await history(client))["environment"] == ["python==3.11.9", "torch==2.4.1"]
+    empty = await history(client)
+    assert empty["environment"] == ["python==3.11.9", "torch==2.4.1"]
+    assert (empty["at"], empty["temperature_c"], empty["memory_total_mb"]) == ([], [], None)
     await lab.command("RPUSH", key, *(f"[{n},1,2,3]" for n in range(2000)))
 
     await beat(client)
@@ -78,11 +80,3 @@ async def test_a_history_is_bounded_and_goes_with_its_gpu(
     await told(client, "/api/pool/deregister", gpu_id=GPU)
     assert await lab.command("EXISTS", key, lab.keys("environments")) == 0
     await refused(client, 404, "/api/gpu/history", gpu_id=GPU)
-
-
-async def test_a_gpu_without_a_sample_has_an_empty_history(client: httpx.AsyncClient) -> None:
-    await add_gpu(client, GPU)
-
-    found = await history(client)
-
-    assert (found["at"], found["temperature_c"], found["memory_total_mb"]) == ([], [], None)

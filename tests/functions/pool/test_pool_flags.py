@@ -69,9 +69,7 @@ async def test_a_drain_outlives_a_broken_lease_and_the_proof(tag: TagUnderTest) 
     assert (await tag.told("/api/pool/drain", gpu_id=GPU, undo=True))["status"] == "idle"
 
 
-async def test_a_gpu_that_falls_sick_while_lent_finishes_its_run_and_is_not_lent_again(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_gpu_that_falls_sick_while_lent_ends_its_run_and_gets_no_other(tag: TagUnderTest) -> None:
     e = await tag.begun(await tag.submit())
     await sample(tag, HOT)
     assert await status(tag) == "training"
@@ -157,9 +155,7 @@ async def test_a_clock_that_goes_back_does_not_prolong_the_grace_after_a_gap(tag
     assert left <= tag.process.settings.stale_s
 
 
-async def test_a_lease_that_no_worker_begins_uses_no_attempt_up_and_the_gpu_gets_no_other(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_lease_that_no_worker_begins_uses_no_attempt_up_nor_gpu(tag: TagUnderTest) -> None:
     name = await leased(tag)
     await expire(tag.lab, GPU)
 

@@ -91,31 +91,6 @@ async def test_pinned_experiments_are_counted_where_they_stand_in_the_way(tag: T
     assert (await tag.asked("/api/lab/status"))["queue"] == 6
 
 
-async def test_a_pinned_experiment_that_is_stopped_waits_no_more(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client, "g0")
-    pinned = await submit(tag, "ada", 0, gpu_id="g0")
-
-    await tag.told("/api/experiment/stop", experiment_id=pinned)
-
-    assert await waiting(tag.lab, "g0") == []
-    assert await dispatched(tag) == []
-
-
-async def test_a_pinned_experiment_whose_worker_died_waits_for_its_gpu_again(tag: TagUnderTest) -> None:
-    await add_gpu(tag.client, "g0")
-    pinned = await submit(tag, "ada", 0, gpu_id="g0")
-    await dispatched(tag)
-    await silence(tag.lab, "g0")
-    await tag.told("/api/pool/sweep")
-    await add_gpu(tag.client, "g1")
-
-    elsewhere = await dispatched(tag)
-    await tag.told("/api/pool/heartbeat", gpu_id="g0")
-    home = await dispatched(tag)
-
-    assert (elsewhere, home) == ([], [pinned])
-
-
 async def test_pinned_experiments_follow_each_other_and_leave_nothing_in_their_queue(
     tag: TagUnderTest,
 ) -> None:
@@ -124,6 +99,11 @@ async def test_pinned_experiments_follow_each_other_and_leave_nothing_in_their_q
     assert await dispatched(tag) == [first]
     await silence(tag.lab, "g0")
     await tag.told("/api/pool/sweep")
+    await add_gpu(tag.client, "g1")
+    assert await dispatched(tag) == []
+    await tag.told("/api/pool/deregister", gpu_id="g1")
+    stopped = await submit(tag, "ada", 2, gpu_id="g0")
+    await tag.told("/api/experiment/stop", experiment_id=stopped)
     await tag.told("/api/pool/heartbeat", gpu_id="g0")
 
     turns = []

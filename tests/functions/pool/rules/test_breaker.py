@@ -32,6 +32,8 @@ def test_a_baseline_that_ran_before_and_crashes_after_so_many_crashes_takes_a_gp
     assert fifth.trip_reason is not None
     assert fifth.trip_reason.startswith("5 runs in a row have crashed on it")
     assert fifth.trip_s == 100.0
+    out = gpu(consecutive_crashes=5, tripped="crashes")
+    assert BREAKER.after_crash(out, is_probe=True) == GpuCrashes(6)
 
 
 def test_a_probe_is_wanted_once_so_many_runs_in_a_row_have_crashed() -> None:
@@ -44,14 +46,9 @@ def test_a_probe_is_wanted_once_so_many_runs_in_a_row_have_crashed() -> None:
 def test_a_probe_is_a_further_run_of_a_baseline_that_a_worker_has_run() -> None:
     ran = experiment(baseline=True, status="keep", val_bpb=1.0, attempt=1)
 
+    others = [ran.model_copy(update=to) for to in ({"baseline": False}, {"val_bpb": None}, {"attempt": 0})]
     assert is_probe(ran)
-    for other in (
-        None,
-        ran.model_copy(update={"baseline": False}),
-        ran.model_copy(update={"val_bpb": None}),
-        ran.model_copy(update={"attempt": 0}),
-    ):
-        assert not is_probe(other)
+    assert not any(map(is_probe, [None, *others]))
 
 
 @pytest.mark.parametrize(
@@ -59,10 +56,6 @@ def test_a_probe_is_a_further_run_of_a_baseline_that_a_worker_has_run() -> None:
 )
 def test_each_time_it_opens_again_the_cool_down_doubles_up_to_an_hour(trips: int, out_s: float) -> None:
     assert crashes(5, is_probe=True, trips=trips).trip_s == out_s
-
-
-def test_a_crash_while_it_is_open_changes_nothing() -> None:
-    assert BREAKER.after_crash(gpu(consecutive_crashes=5, tripped="crashes"), is_probe=True) == GpuCrashes(6)
 
 
 def test_a_gpu_that_is_out_may_try_runs_once_it_has_cooled_down() -> None:

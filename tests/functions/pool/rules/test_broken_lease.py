@@ -23,41 +23,31 @@ def held(**fields: Any) -> Experiment:
     return experiment(**{"status": "running", "attempt": 1, "fence": 7, **fields})
 
 
+def test_a_gpu_loses_its_lease_by_silence_or_as_it_is_not_renewed() -> None:
+    heard_of, free = (
+        lent().model_copy(update={"heartbeat_at": 149.0}),
+        gpu(heartbeat_at=0.0, lease_expires_at=1.0),
+    )
+    found = [why_gone(lent(), now, stale_s=60.0) for now in (100.0, 149.9, 150.0, 1000.0)]
+    assert found == [None, None, "silent", "silent"]
+    assert [why_gone(heard_of, now, stale_s=60.0) for now in (149.9, 150.0)] == [None, "expired"]
+    assert why_gone(free, 1000.0, stale_s=60.0) is None  # it is lent to no experiment
+
+
 @pytest.mark.parametrize(
-    ("now", "why"), [(100.0, None), (149.9, None), (150.0, "silent"), (1000.0, "silent")]
+    ("fields", "then"),
+    [
+        ({"attempt": 1}, "requeued"),
+        ({"attempt": 2}, "lost"),  # its attempts are used up
+        ({"status": "leased", "attempt": 2}, "same_attempt"),  # it did not begin
+        *(({"status": status, "stopping": True}, "stopped") for status in ("leased", "running")),
+        *((others, None) for others in ({"status": "keep"}, {"status": "registered"}, {"fence": 8})),
+    ],
 )
-def test_a_gpu_that_is_silent_too_long_loses_its_lease(now: float, why: str | None) -> None:
-    assert why_gone(lent(), now, stale_s=60.0) == why
-
-
-def test_a_lease_that_is_not_renewed_runs_out_though_the_gpu_is_heard_of() -> None:
-    fresh = lent().model_copy(update={"heartbeat_at": 149.0})
-
-    assert why_gone(fresh, 149.9, stale_s=60.0) is None
-    assert why_gone(fresh, 150.0, stale_s=60.0) == "expired"
-
-
-def test_a_gpu_that_is_lent_to_no_experiment_has_no_lease_to_lose() -> None:
-    assert why_gone(gpu(heartbeat_at=0.0, lease_expires_at=1.0), 1000.0, stale_s=60.0) is None
-
-
-def test_a_run_that_began_is_tried_again_until_its_attempts_are_used_up() -> None:
-    assert after_lease(lent(), held(attempt=1), 2) == "requeued"
-    assert after_lease(lent(), held(attempt=2), 2) == "lost"
-
-
-def test_a_run_that_did_not_begin_keeps_its_attempt_however_many_there_were() -> None:
-    assert after_lease(lent(), held(status="leased", attempt=2), 2) == "same_attempt"
-
-
-@pytest.mark.parametrize("status", ["leased", "running"])
-def test_a_run_that_was_to_stop_is_stopped(status: str) -> None:
-    assert after_lease(lent(), held(status=status, stopping=True), 2) == "stopped"
-
-
-@pytest.mark.parametrize("others", [{"status": "keep"}, {"status": "registered"}, {"fence": 8}])
-def test_an_experiment_without_an_attempt_under_the_lease_stays_as_it_is(others: dict[str, Any]) -> None:
-    assert after_lease(lent(), held(**others), 2) is None
+def test_a_run_whose_lease_broke_is_tried_again_until_its_attempts_are_used_up(
+    fields: dict[str, Any], then: str | None
+) -> None:
+    assert after_lease(lent(), held(**fields), 2) == then
 
 
 @pytest.mark.parametrize(
@@ -75,27 +65,16 @@ def test_a_gpu_on_which_a_worker_ran_is_proven_empty_before_its_next_lease(
     assert flags_after(lent(runner="h:1:1"), held(), why) == (flags, cleared)
 
 
-def test_a_gpu_whose_worker_did_not_begin_its_run_is_sick() -> None:
-    decided = broken(lent(), held(status="leased"), "expired", reason="its lease ran out", max_attempts=2)
-
-    assert decided.then == "same_attempt"
-    assert "did not begin" in decided.flags["sick"]
-    assert decided.flags["good_samples"] == 0
-
-
-def test_an_agents_own_lease_that_ran_out_leaves_its_gpu_idle() -> None:
-    decided = broken(lent(), held(status="registered"), "expired", reason="its lease ran out", max_attempts=2)
-
-    assert (decided.then, decided.flags, decided.cleared) == (None, {}, ())
-
-
-def test_a_gpu_that_is_unfit_for_a_run_is_sick_and_the_attempt_waits_for_another() -> None:
-    decided = broken(
+def test_a_gpu_whose_worker_did_not_begin_its_run_or_that_is_unfit_for_it_is_sick() -> None:
+    unbegun = broken(lent(), held(status="leased"), "expired", reason="its lease ran out", max_attempts=2)
+    assert (unbegun.then, unbegun.flags["good_samples"]) == ("same_attempt", 0)
+    assert "did not begin" in unbegun.flags["sick"]
+    unfit = broken(
         lent(), held(status="leased"), "dead", reason="no driver", max_attempts=2, sick="no driver"
     )
-
-    assert decided.then == "same_attempt"
-    assert decided.flags == {"sick": "no driver", "good_samples": 0}
+    assert (unfit.then, unfit.flags) == ("same_attempt", {"sick": "no driver", "good_samples": 0})
+    agents = broken(lent(), held(status="registered"), "expired", reason="its lease ran out", max_attempts=2)
+    assert (agents.then, agents.flags, agents.cleared) == (None, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -125,40 +104,22 @@ def holding(lent: Gpu, holder: Experiment | None, *, stop_fence: int = 0) -> Hol
     return Holding(100.0, lent, holder, stop_fence=stop_fence)
 
 
-def test_the_right_fence_renews_the_lease() -> None:
-    assert beat(holding(LENT, HOLDER), 7) == Beat(HOLDER, None)
-
-
-def test_a_wrong_fence_has_to_stop_and_so_has_one_of_a_gpu_that_is_free() -> None:
-    assert beat(holding(LENT, HOLDER), 6) == Beat(None, "stop")
-    assert beat(holding(gpu(fence=7), None), 7) == Beat(None, "stop")
-
-
-def test_without_a_fence_the_gpu_is_alive_and_no_lease_is_renewed() -> None:
-    assert beat(holding(LENT, HOLDER), None) == Beat(None, None)
-
-
-def test_an_order_to_stop_comes_before_the_rest() -> None:
-    told = HOLDER.model_copy(update={"stopping": True})
-    drained = LENT.model_copy(update={"drained": True})
-
-    assert beat(holding(drained, told), 7) == Beat(told, "stop")
-    assert beat(holding(drained, HOLDER), 7) == Beat(HOLDER, "drain")
-
-
-def test_a_lease_on_what_is_over_is_not_renewed_and_its_holder_has_to_stop() -> None:
-    stopped = HOLDER.model_copy(update={"status": "stopped"})
-
-    assert beat(holding(LENT, stopped), 7) == Beat(None, "stop")
-
-
-def test_leases_that_were_called_in_have_to_stop_and_later_ones_go_on() -> None:
-    assert beat(holding(LENT, HOLDER, stop_fence=7), 7) == Beat(HOLDER, "stop")
-    assert beat(holding(LENT, HOLDER, stop_fence=6), 7) == Beat(HOLDER, None)
-
-
-def test_a_gpu_is_proven_empty_before_anything_else_becomes_of_it() -> None:
-    assert beat(holding(gpu(unproven=True, drained=True), None), None) == Beat(None, "prove")
+def test_a_heartbeat_renews_the_lease_of_its_fence_and_is_told_what_to_do() -> None:
+    told, stopped = (HOLDER.model_copy(update=to) for to in ({"stopping": True}, {"status": "stopped"}))
+    drained, unproven = LENT.model_copy(update={"drained": True}), gpu(unproven=True, drained=True)
+    beats = {
+        "the right fence": (beat(holding(LENT, HOLDER), 7), Beat(HOLDER, None)),
+        "a wrong one": (beat(holding(LENT, HOLDER), 6), Beat(None, "stop")),
+        "one of a GPU that is free": (beat(holding(gpu(fence=7), None), 7), Beat(None, "stop")),
+        "none: the GPU is alive": (beat(holding(LENT, HOLDER), None), Beat(None, None)),
+        "an order to stop comes before the rest": (beat(holding(drained, told), 7), Beat(told, "stop")),
+        "a drain": (beat(holding(drained, HOLDER), 7), Beat(HOLDER, "drain")),
+        "what is over": (beat(holding(LENT, stopped), 7), Beat(None, "stop")),
+        "a lease that was called in": (beat(holding(LENT, HOLDER, stop_fence=7), 7), Beat(HOLDER, "stop")),
+        "a later one": (beat(holding(LENT, HOLDER, stop_fence=6), 7), Beat(HOLDER, None)),
+        "a proof comes before a drain": (beat(holding(unproven, None), None), Beat(None, "prove")),
+    }
+    assert {what for what, (found, expected) in beats.items() if found != expected} == set()
 
 
 @pytest.mark.parametrize(

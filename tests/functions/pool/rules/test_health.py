@@ -20,17 +20,11 @@ from state.records import Footprint, Gpu
 from tests.functions.sample import gpu
 
 
-def test_silence_is_counted_from_the_last_heartbeat_inclusive() -> None:
-    assert not is_stale(100.0, 159.9, 60)
-    assert is_stale(100.0, 160.0, 60)
-
-
 @pytest.mark.parametrize("status", ["idle", "training", "draining", "unhealthy"])
 def test_a_silent_gpu_is_offline_for_every_reader(status: str) -> None:
     silent = gpu(status=status, heartbeat_at=0.0)
-
-    assert effective_status(silent, 61.0, 60) == "offline"
-    assert effective_status(silent, 59.0, 60) == status
+    assert [is_stale(0.0, now, 60) for now in (59.9, 60.0)] == [False, True]
+    assert [effective_status(silent, now, 60) for now in (61.0, 59.0)] == ["offline", status]
     assert worker_view(silent, 61.0, 60)["status"] == "offline"
     assert pool_counts([silent], 61.0, 60)["offline"] == 1
 
@@ -101,24 +95,17 @@ def test_memory_is_back_when_nothing_is_held_but_by_others(
 
 
 def test_counts_add_up_to_the_total() -> None:
-    gpus = [
-        gpu(f"g{n}", status=s, heartbeat_at=50.0)
-        for n, s in enumerate(["idle", "idle", "training", "unhealthy"])
-    ]
-
+    statuses = ("idle", "idle", "training", "unhealthy")
+    gpus = [gpu(f"g{n}", status=s, heartbeat_at=50.0) for n, s in enumerate(statuses)]
     counts = pool_counts(gpus, 60.0, 60)
-
     assert counts == {"total": 4, "idle": 2, "training": 1, "draining": 0, "offline": 0, "unhealthy": 1}
 
 
 def test_a_sick_gpu_is_healthy_again_after_enough_good_samples_in_a_row() -> None:
     sick = gpu(sick="hot")
 
+    assert judge_sample(gpu(), None) is None
     assert judge_sample(sick, None) == FlagChange("a good sample", {"good_samples": 1})
     nearly = sick.model_copy(update={"good_samples": 2})
     assert judge_sample(nearly, None) == FlagChange("healthy again", {}, ("sick", "good_samples"))
     assert judge_sample(nearly, "hot") == FlagChange("hot", {"sick": "hot", "good_samples": 0})
-
-
-def test_a_good_sample_of_a_healthy_gpu_changes_nothing() -> None:
-    assert judge_sample(gpu(), None) is None

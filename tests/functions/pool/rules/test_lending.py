@@ -13,7 +13,7 @@ from functions.pool.rules.lending import candidates, lendable, pairs, suitable, 
 from state.errors import Conflict, Forbidden
 from state.leases import GpuRequest, Line
 from state.policy import Policy
-from state.records import Gpu, Tag
+from state.records import Experiment, Gpu, Tag
 from tests.functions.sample import experiment, gpu
 
 ANN = Caller("ann", "worker", token_id="t1")
@@ -111,30 +111,28 @@ def test_every_match_is_of_one_experiment_and_one_idle_gpu(pins: list[str | None
     assert not left or all(e.pinned_gpu is not None or e.experiment_id in names for e in waiting)
 
 
-def test_the_longest_idle_gpu_goes_to_the_first_in_the_queue() -> None:
-    matched = pairs([experiment(1), experiment(2)], [gpu("old"), gpu("new")])
-
-    assert [(e.number, g) for e, g in matched] == [(1, "old"), (2, "new")]
-
-
-def test_a_gpu_is_left_for_the_one_that_is_pinned_to_it() -> None:
-    matched = pairs([experiment(1), experiment(2, pinned_gpu="g0")], [gpu("g0"), gpu("g1")])
-
-    assert {e.number: g for e, g in matched} == {1: "g1", 2: "g0"}
-
-
-def test_a_retest_waits_for_a_gpu_of_its_experiment_s_class_and_holds_nobody_up() -> None:
-    retest = experiment(1, retest_of="mar11-9", gpu_class="H100")
-
-    assert pairs([retest], [gpu("a", gpu_name="A100")]) == []
-    matched = pairs([retest, experiment(2)], [gpu("a", gpu_name="A100"), gpu("h", gpu_name="H100")])
-    assert {e.number: g for e, g in matched} == {1: "h", 2: "a"}
+A100, H100 = gpu("a", gpu_name="A100"), gpu("h", gpu_name="H100")
+RETEST, DISTURBED = experiment(1, retest_of="mar11-9", gpu_class="H100"), experiment(1, avoided_gpu="g0")
+ONE, TWO, PINNED = experiment(1), experiment(2), experiment(2, pinned_gpu="g0")
+MATCHES: dict[str, tuple[list[Experiment], list[Gpu], dict[int, str]]] = {
+    "the longest idle GPU goes to the first in the queue": (
+        [ONE, TWO],
+        [gpu(), gpu("g1")],
+        {1: "g0", 2: "g1"},
+    ),
+    "a GPU is left for the one that is pinned to it": ([ONE, PINNED], [gpu(), gpu("g1")], {1: "g1", 2: "g0"}),
+    "only the place in the queue decides between pinned and not": ([ONE, PINNED], [gpu()], {1: "g0"}),
+    "a retest waits for a GPU of its experiment's class": ([RETEST], [A100], {}),
+    "and holds nobody up": ([RETEST, TWO], [A100, H100], {1: "h", 2: "a"}),
+    "a disturbed run waits for another slot": ([DISTURBED], [gpu()], {}),
+    "and so does it": ([DISTURBED, TWO], [gpu(), gpu("g1")], {1: "g1", 2: "g0"}),
+}
 
 
-def test_only_the_place_in_the_queue_decides_between_pinned_and_not() -> None:
-    matched = pairs([experiment(1), experiment(2, pinned_gpu="g0")], [gpu("g0")])
-
-    assert {e.number: g for e, g in matched} == {1: "g0"}
+@pytest.mark.parametrize("match", MATCHES)
+def test_waiting_experiments_are_matched_with_gpus(match: str) -> None:
+    waiting, idle, expected = MATCHES[match]
+    assert {e.number: g for e, g in pairs(waiting, idle)} == expected
 
 
 def test_a_dispatcher_lends_fresh_gpus_of_the_labs_own_workers() -> None:
@@ -162,10 +160,3 @@ def test_a_disturbed_run_avoids_its_slot_while_another_one_of_that_class_serves_
     disturbed = experiment(1, avoided_gpu="g0", **fields)
 
     assert with_a_slot(disturbed, [gpu("g0"), gpu("g1", **other)]).avoided_gpu == avoids
-
-
-def test_a_disturbed_run_holds_nobody_up() -> None:
-    matched = pairs([experiment(1, avoided_gpu="g0"), experiment(2)], [gpu("g0"), gpu("g1")])
-
-    assert {e.number: g for e, g in matched} == {1: "g1", 2: "g0"}
-    assert pairs([experiment(1, avoided_gpu="g0")], [gpu("g0")]) == []
