@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import httpx
-import pytest
 
-from functions.kernel.process.lifecycle import Process, opened
+from functions.kernel.process.lifecycle import opened
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
@@ -18,39 +17,25 @@ EXAMPLES = re.compile(r"127\.0\.0\.1:3111|\bmar11\b|\balice\b")
 AT = {"host": "127.0.0.1:4711"}
 
 
-@pytest.fixture
-async def swarm(client: httpx.AsyncClient, process: Process) -> Swarm:
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    return Swarm(client, process)
-
-
 async def read(http: httpx.AsyncClient, path: str, **headers: str) -> str:
     answer = await http.get(path, headers=headers)
     assert answer.status_code == 200, answer.text
     return answer.text
 
 
-async def test_a_lab_without_a_swarm_shows_agents_their_charter_with_its_own_address(
+async def test_a_lab_without_a_swarm_shows_agents_their_charter_with_its_address(
     client: httpx.AsyncClient,
 ) -> None:
     program = await read(client, "/program.md", **AT)
-
     assert program.startswith("# Program\n")
     assert "Nightjar answers at `http://127.0.0.1:4711`" in program
     assert "127.0.0.1:3111" not in program
 
 
-@pytest.mark.parametrize("path", ["/program.md?name=$(id)", "/program.md?tag=a%20b", "/program-other.md"])
-async def test_what_is_no_name_is_put_into_no_command(client: httpx.AsyncClient, path: str) -> None:
-    assert (await client.get(path)).status_code in (404, 422)
-
-
-async def test_a_host_that_is_more_than_a_name_and_a_port_is_put_into_no_command(
-    client: httpx.AsyncClient,
-) -> None:
-    program = await read(client, "/program.md", host="127.0.0.1:4711/$(id)")
-
-    assert "$(id)" not in program
+async def test_what_is_no_name_or_host_is_put_into_no_command(client: httpx.AsyncClient) -> None:
+    for path in ("/program.md?name=$(id)", "/program.md?tag=a%20b", "/program-other.md"):
+        assert (await client.get(path)).status_code in (404, 422)
+    assert "$(id)" not in await read(client, "/program.md", host="127.0.0.1:4711/$(id)")
 
 
 async def test_a_worker_gets_a_charter_of_its_own_with_its_name_and_the_lab_s_address(swarm: Swarm) -> None:
@@ -70,9 +55,7 @@ async def test_a_worker_gets_a_charter_of_its_own_with_its_name_and_the_lab_s_ad
         assert not re.search(r"\bgit\b|\bbranch", text)
 
 
-async def test_a_swarm_shows_its_workers_charter_from_its_first_moment_and_sends_it_with_the_first_version(
-    swarm: Swarm,
-) -> None:
+async def test_a_swarm_shows_its_workers_charter_and_sends_it_with_the_first_version(swarm: Swarm) -> None:
     token = await swarm.join("w1")
     before = await read(swarm.http, "/program.md?name=w1")
     synced = (await swarm.http.get("/sync/w1", headers={"X-Worker-Token": token})).json()

@@ -104,9 +104,7 @@ def test_without_a_model_pairs_that_matter_together_are_claimed() -> None:
     assert [*suggested(findings, [claim_before])] == []
 
 
-async def test_without_a_model_a_draft_enters_what_was_measured_and_only_once(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_without_a_model_a_draft_enters_what_was_measured_once(client: httpx.AsyncClient) -> None:
     await opened(client)
     first, second = [await told(client, "/api/hypothesis/draft", tag="swarm") for _ in range(2)]
 
@@ -116,15 +114,8 @@ async def test_without_a_model_a_draft_enters_what_was_measured_and_only_once(
 async def test_dimensions_that_a_model_proposes_are_listed_and_not_adopted(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {
-        "name": "WARMUP_RATIO",
-        "dtype": "float",
-        "min": 0.0,
-        "max": 0.5,
-        "default_value": 0.0,
-        "rationale": "the first steps are steep",
-        "train_py_line": "WARMUP_RATIO = 0.0",
-    }
+    given = {"name": "WARMUP_RATIO", "dtype": "float", "min": 0.0, "max": 0.5, "default_value": 0.0}
+    given |= {"rationale": "the first steps are steep", "train_py_line": "WARMUP_RATIO = 0.0"}
     filled = SAID.filled("DimensionProposals", {"proposals": [given]})
     async with author_process(process, monkeypatch, filled) as (pi, _):
         await opened(client)
@@ -187,12 +178,8 @@ async def test_the_graph_is_told_by_a_model_until_a_hypothesis_stands_otherwise(
         computed = await derived(client)
         told_now, told_again = await done(pi, "hypothesis::tell"), await done(pi, "hypothesis::tell")
         prose = await derived(client)
-        await told(
-            client,
-            "/api/hypothesis/propose",
-            tag="swarm",
-            proposal={"statement": "lower LR values train better"},
-        )
+        proposal = {"statement": "lower LR values train better"}
+        await told(client, "/api/hypothesis/propose", tag="swarm", proposal=proposal)
         later = await derived(client)
 
     assert computed["author"] is None

@@ -34,9 +34,7 @@ def the(step: PipelineStep) -> Choose:
     return choose
 
 
-async def test_a_night_that_restarts_after_every_step_is_the_same_night(
-    process: Process, night: Batches
-) -> None:
+async def test_a_night_that_restarts_after_every_step_is_the_same(process: Process, night: Batches) -> None:
     for step in night.pipe.steps:
         assert await Pipelines(process.lab).take("night", the(step))
 
@@ -46,11 +44,8 @@ async def test_a_night_that_restarts_after_every_step_is_the_same_night(
 
 
 @pytest.mark.parametrize("kind", ["ready", "confirmed"])
-async def test_a_draft_s_text_is_kept_with_it_and_goes_with_it(
-    process: Process, night: Batches, kind: str
-) -> None:
+async def test_a_draft_s_text_goes_with_it(process: Process, night: Batches, kind: str) -> None:
     store = Pipelines(process.lab)
-
     for step in night.pipe.steps:
         assert await store.take("night", the(step))
         if step.kind == kind:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
-import pytest
-
 from functions.formats.program_document import MARKERS
-from functions.kernel.process.lifecycle import Process
 from functions.pi.rules.findings import EVERY
 from functions.swarm.rules.populations import Population, population_id
 from state.program_facts import ProgramAsk
 from state.programs import OF_WORKERS, Programs, digest_of
-from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
+from tests.functions.swarm.test_swarm import Swarm
 from tests.labs import events_of, told
 
 START, END = MARKERS
-
-
-@pytest.fixture
-async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
-    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    found = Swarm(client, process)
-    yield found
-    assert await found.audited() == []
 
 
 async def refreshed(swarm: Swarm, tag: str | None = "swarm") -> dict[str, Any]:
@@ -91,14 +78,8 @@ async def test_the_document_is_the_charter_with_the_version_in_it(swarm: Swarm) 
     assert document.partition(START)[0] == charter.partition(START)[0]
     assert document.rpartition(END)[2] == charter.rpartition(END)[2]
     assert "Written by templates after 0 results" in document
-
-
-async def test_an_unchanged_document_is_not_sent_again(swarm: Swarm) -> None:
-    await written(swarm)
     first = await swarm.http.get("/program.md")
-
     again = await swarm.http.get("/program.md", headers={"If-None-Match": first.headers["etag"]})
-
     assert again.status_code == 304
 
 
@@ -133,13 +114,8 @@ async def test_the_digest_changes_with_the_populations_strategy_target_or_claim_
     await swarm.join("w1")
     await written(swarm)
     digests = []
-    for now in (
-        population("LR", "falsify", target=1),
-        population("LR", "falsify", target=1),
-        population("LR", "investigate", target=1),
-        population("LR", "investigate", target=2),
-    ):
-        await with_populations(swarm, now)
+    for strategy, target in (("falsify", 1), ("falsify", 1), ("investigate", 1), ("investigate", 2)):
+        await with_populations(swarm, population("LR", strategy, target=target))
         digests.append((await swarm.http.get("/sync/w1")).json()["program_digest"])
 
     assert digests[0] == digests[1]

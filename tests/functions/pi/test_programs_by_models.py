@@ -65,16 +65,24 @@ def programs(process: Process) -> Programs:
     return Programs(process.lab)
 
 
-async def test_a_model_is_asked_and_what_it_says_is_served_in_the_charter(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+async def test_a_model_is_asked_once_and_what_it_says_is_served_in_the_charter(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
 ) -> None:
     async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
-        begun = await asked(client)
-        answer = await answered(pi)
+        await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+        unasked = await answered(pi)
+        assert (unasked["author"], await programs.count("swarm"), stage.received) == (None, 0, [])
+        begun, again = await asked(client), await asked(client)
+        ask = (await programs.due_facts("swarm")).ask
+        answer, twice = await answered(pi), await answered(pi)
 
     document = (await client.get("/program.md?tag=swarm")).text
-    assert begun == {"tag": "swarm", "number": 1, "became": "asked"}
+    assert begun == again == {"tag": "swarm", "number": 1, "became": "asked"}
+    assert ask is not None
+    assert (ask.number, ask.attempt) == (1, 1)
     assert answer["author"].startswith("anthropic ")
+    assert twice == {"tag": "swarm", "number": 1, "author": None}
+    assert await programs.count("swarm") == 1
     assert "Set LR to 0.01 and vary DEPTH from 4 to 8." in document
     assert document.count("NIGHTJAR_MUTABLE_END") == 1
     assert "</script>" not in document
@@ -95,41 +103,3 @@ async def test_a_model_that_only_fails_leaves_the_version_to_the_templates(
     assert answer == {"tag": "swarm", "number": 1, "author": "templates"}
     assert version.reason == "the test wants one"
     assert await programs.asked() == []
-
-
-async def test_a_job_that_comes_twice_writes_once_and_asks_the_model_once(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
-) -> None:
-    async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
-        await asked(client)
-        first, second = await answered(pi), await answered(pi)
-
-    assert first["author"] is not None
-    assert second == {"tag": "swarm", "number": 1, "author": None}
-    assert await programs.count("swarm") == 1
-    assert len(stage.received) == 1
-
-
-async def test_nothing_is_written_that_was_not_asked_for(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
-) -> None:
-    async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
-        await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-        answer = await answered(pi)
-
-    assert answer["author"] is None
-    assert await programs.count("swarm") == 0
-    assert stage.received == []
-
-
-async def test_while_a_model_is_asked_a_second_asking_waits_with_the_first(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
-) -> None:
-    async with author_process(process, monkeypatch, WRITTEN):
-        first = await asked(client)
-        second = await asked(client)
-
-    assert first == second
-    ask = (await programs.due_facts("swarm")).ask
-    assert ask is not None
-    assert (ask.number, ask.attempt) == (1, 1)

@@ -19,11 +19,8 @@ def runs(count: int, seed: int = 1) -> list[tuple[dict[str, Value], float]]:
     rng = random.Random(seed)
     found: list[tuple[dict[str, Value], float]] = []
     for _ in range(count):
-        config: dict[str, Value] = {
-            "LR": 10 ** rng.uniform(-4, -1),
-            "DEPTH": rng.randint(2, 12),
-            "OPTIMIZER": rng.choice(["adam", "sgd"]),
-        }
+        config: dict[str, Value] = {"LR": 10 ** rng.uniform(-4, -1), "DEPTH": rng.randint(2, 12)}
+        config["OPTIMIZER"] = rng.choice(["adam", "sgd"])
         value = -0.01 * float(config["DEPTH"]) + 0.05 * (config["OPTIMIZER"] == "sgd") + rng.gauss(0, 0.005)
         found.append((config, value))
     return found

@@ -33,6 +33,7 @@ def hypothesis(name: str, **fields: Any) -> Hypothesis:
     return Hypothesis(hypothesis_id=name, tag="t", statement=f"{name} matters", created_at=0.0, **fields)
 
 
+OUTLIER = OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.03, finished_at=1001.0)
 HYPOTHESES = (hypothesis("lr", effects=100, effect_mu=-0.02, effect_m2=0.0099), hypothesis("depth"))
 """The runs of lr spread by 0.01 around -0.02; depth has none."""
 
@@ -115,14 +116,7 @@ def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() 
         ({"results": 120, "targets": (3, 5)}, "mismatch"),
         ({"targets": (3, 5)}, "hypothesis_flip"),
         ({"now": 1601.0}, "age"),
-        (
-            {
-                "ended": (
-                    OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.03, finished_at=1001.0),
-                )
-            },
-            "outlier",
-        ),
+        ({"ended": (OUTLIER,)}, "outlier"),
     ],
 )
 def test_a_draft_that_does_not_hold_is_flushed_and_takes_trust(stands: dict[str, Any], reason: str) -> None:
@@ -142,24 +136,18 @@ def test_a_hypothesis_that_leads_as_predicted_or_as_before_is_no_flip(hypothesis
     assert next_step(facts(p, targets=targets), TERMS) is None
 
 
+def outlier(delta: float | None = 0.5, at: float = 1001.0, of: str = "lr", **more: Any) -> OutlierRun:
+    its = {"hypothesis_id": of, "delta_bpb": delta, "finished_at": at, **more}
+    return OUTLIER.model_copy(update=its)
+
+
+BEFORE, REFERENCE = outlier(at=999.0), outlier(is_reference=True)
+
+
 @pytest.mark.parametrize(
     "ended",
-    [
-        OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.019, finished_at=1001.0),
-        OutlierRun(experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=999.0),
-        OutlierRun(
-            experiment_id="t-9", hypothesis_id="lr", delta_bpb=0.5, finished_at=1001.0, is_reference=True
-        ),
-        OutlierRun(experiment_id="t-9", hypothesis_id="depth", delta_bpb=0.5, finished_at=1001.0),
-        OutlierRun(experiment_id="t-9", hypothesis_id="lr", finished_at=1001.0),
-    ],
-    ids=[
-        "within 4 sigma",
-        "before the draft",
-        "of the reference config",
-        "of a claim without runs",
-        "crashed",
-    ],
+    [outlier(0.019), BEFORE, REFERENCE, outlier(of="depth"), outlier(None)],
+    ids=["within 4 sigma", "before the draft", "of the reference", "of a claim without runs", "crashed"],
 )
 def test_what_no_runs_contradict_is_no_outlier(ended: OutlierRun) -> None:
     assert next_step(facts(ready(), ended=(ended,)), TERMS) is None
@@ -223,12 +211,7 @@ CONFIRMED = confirmed_version(DRAFTED, ConfirmedDraft(spec_id="t-spec-1", at=100
         (version(115, "falsify", 900.0), False),
         (version(121, "converge", 1001.0), False),
     ],
-    ids=[
-        "written before the draft",
-        "with the strategy of before",
-        "with the strategy of now",
-        "written after the confirmation",
-    ],
+    ids=["before the draft", "with the strategy of before", "with the one of now", "after the confirmation"],
 )
 def test_a_confirmed_draft_is_news_over(current: ProgramVersion, expected: bool) -> None:
     assert is_news(CONFIRMED, current) is expected
