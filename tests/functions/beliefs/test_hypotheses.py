@@ -94,7 +94,6 @@ async def test_a_run_is_learned_from_once_and_one_of_a_worker_s_own_choice_not_a
     run_id = await swarm.run("w1", 0.9)
     await learned(swarm, run_id)
     before = await hypotheses(swarm)
-
     assert await learned(swarm, run_id) == []
     assert await learned(swarm, await swarm.run_of("w1", 0.5, LR=0.05)) == []
     assert await hypotheses(swarm) == before

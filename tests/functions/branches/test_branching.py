@@ -183,9 +183,7 @@ async def test_there_are_as_many_slots_as_live_gpus_unless_told(tag: TagUnderTes
     await open_tag(tag.client, policy={"traces": {"mode": "multi", "target_traces": 9}})
     for n in range(2):
         await add_gpu(tag.client, f"g{n}")
-
     answers = [await selected_or_wait(tag) for _ in range(3)]
-
     assert [a["status"] for a in answers] == ["selected", "selected", "wait"]
     assert answers[-1]["reason"] == "no_slot"
 
@@ -354,8 +352,6 @@ async def test_whoever_selected_is_told_of_the_branch_and_to_select_again(tag: T
     await tag.branch()
     await tag.grown(1.0)
     verdict = await tag.grown(1.1)
-
     outcome = await tag.asked(f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
-
     assert (outcome["status"], outcome["improved"], outcome["branch_improved"]) == ("keep", False, True)
     assert outcome["next"].endswith("Select what the next one is made from: POST /api/trace/select.")

@@ -31,10 +31,8 @@ async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(tag: TagUnderTest)
 
 async def test_a_policy_of_traces_beyond_all_bounds_is_refused(tag: TagUnderTest) -> None:
     await tag.branch()
-
     for name in ("lease_ttl_s", "target_traces", "max_parallel", "stale_after"):
         await tag.refused(422, "/api/trace/configure", tag=TAG, **{name: 10**30})
-
     assert (await tag.selected())["status"] == "selected"
 
 
@@ -50,10 +48,8 @@ async def test_a_wish_that_contradicts_itself_is_refused(tag: TagUnderTest) -> N
     await tag.branch()
     await tag.grown(1.0)
     await tag.grown(1.1)
-
     for wish in CONTRADICTIONS:
         await tag.refused(422, "/api/trace/select", tag=TAG, **wish)
-
     assert (await tag.told("/api/trace/list", tag=TAG))["open_selections"] == 0
 
 

@@ -173,10 +173,8 @@ async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(fore
 async def test_a_closed_trace_is_refused_until_it_is_reopened(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     await forest.told("/api/trace/close", tag=TAG, trace_id="mar11-t1")
-
     answer = await forest.refused(409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
     await forest.told("/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
-
     assert (answer["code"], answer["trace_status"]) == ("closed_trace", "closed")
     assert (await forest.selected(trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
 

@@ -107,7 +107,6 @@ def test_without_a_model_pairs_that_matter_together_are_claimed() -> None:
 async def test_without_a_model_a_draft_enters_what_was_measured_once(client: httpx.AsyncClient) -> None:
     await opened(client)
     first, second = [await told(client, "/api/hypothesis/draft", tag="swarm") for _ in range(2)]
-
     assert first == second == {"tag": "swarm", "became": "drafted", "accepted": []}
 
 

@@ -225,7 +225,6 @@ async def test_a_confirmed_draft_is_not_flushed(swarm: Swarm) -> None:
 async def test_a_lab_that_drafts_nothing_ahead_serves_nothing(settings: Settings, swarm: Swarm) -> None:
     await written(swarm)
     off = settings.model_copy(update={"pipeline_enabled": False})
-
     async with opened("web", off) as process, http_client(process) as http:
         assert (await http.get("/pipeline/spec")).status_code == 204
         assert (await told(http, "/api/pipeline/follow", tag="swarm"))["steps"] == []

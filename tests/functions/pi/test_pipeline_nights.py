@@ -37,7 +37,6 @@ def the(step: PipelineStep) -> Choose:
 async def test_a_night_that_restarts_after_every_step_is_the_same(process: Process, night: Batches) -> None:
     for step in night.pipe.steps:
         assert await Pipelines(process.lab).take("night", the(step))
-
     kept, _ = await Pipelines(process.lab).read("night")
     assert kept == night.pipe.pipeline != Pipeline()
     assert {step.kind for step in night.pipe.steps} >= {"drafting", "ready", "confirmed", "batch"}

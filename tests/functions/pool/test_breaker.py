@@ -145,9 +145,7 @@ async def test_a_stopped_run_decides_nothing_and_the_next_one_is_the_trial(slot:
 
 async def test_an_operator_closes_the_breaker_at_once(slot: Slot) -> None:
     await slot.trip()
-
     answer = await told(slot.http, "/api/pool/drain", gpu_id=GPU, undo=True)
-
     assert answer["status"] == "idle"
     await slot.run("other", kind="other")
     assert (await slot.read()).status == "idle"
@@ -156,9 +154,7 @@ async def test_an_operator_closes_the_breaker_at_once(slot: Slot) -> None:
 async def test_the_audit_finds_nothing_wrong_with_a_breaker_and_sees_one_without_an_end(slot: Slot) -> None:
     await slot.trip()
     assert (await told(slot.http, "/api/lab/audit"))["violations"] == []
-
     await slot.process.lab.command("HDEL", slot.process.lab.keys.gpu(GPU), "tripped_until")
-
     assert (await told(slot.http, "/api/lab/audit"))["violations"]
 
 
@@ -192,10 +188,8 @@ WHY_NOT: list[tuple[dict[str, Any], str]] = [
 
 async def test_who_waits_is_told_why_no_gpu_is_lent(slot: Slot) -> None:
     await told(slot.http, "/api/experiment/submit", **idea())
-
     for flag, why in WHY_NOT:
         await Pool(slot.process.lab).flag(GPU, set_=flag, reason="a test")
-
         for sentence in await said(slot.http, "mar11-1"):
             assert f"No GPU takes runs now: {GPU} {why}" in sentence
         await Pool(slot.process.lab).flag(GPU, clear=tuple(flag), reason="a test")
@@ -222,7 +216,6 @@ async def test_who_waits_for_one_gpu_or_one_class_of_them_is_told_so(slot: Slot)
 async def test_a_tag_whose_every_run_crashes_takes_no_gpu_from_the_others(slot: Slot) -> None:
     for kind in ("other", "infra", "disk", "timeout", "killed", "oom"):
         await slot.run("other", kind=kind)
-
     assert ((await slot.read()).status, (await slot.shown())["breaker"]) == ("idle", "closed")
     await slot.run("mar11")
     assert (await slot.read()).consecutive_crashes == 0

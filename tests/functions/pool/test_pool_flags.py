@@ -89,9 +89,7 @@ async def test_a_sick_gpu_that_was_silent_comes_back_sick(tag: TagUnderTest) -> 
     await silence(tag.lab, GPU)
     await tag.told("/api/pool/sweep")
     assert await status(tag) == "offline"
-
     await tag.told("/api/pool/heartbeat", gpu_id=GPU)
-
     assert await status(tag) == "unhealthy"
 
 
@@ -113,9 +111,7 @@ async def test_a_run_that_a_worker_has_is_not_released_by_anybody_else(tag: TagU
     name = await leased(tag)
     assert name in (await tag.refused(409, "/api/pool/release", gpu_id=GPU))["detail"]
     e = await tag.begun(name)
-
     await tag.refused(409, "/api/pool/release", gpu_id=GPU, experiment_id=name, fence=e.fence)
-
     assert (await tag.experiments.get(name)).status == "running"
     assert await status(tag) == "training"
 
@@ -137,9 +133,7 @@ async def test_a_lease_is_given_back_by_its_holder_and_with_its_fence_alone(tag:
 async def test_an_agent_that_gives_a_workers_gpu_back_does_not_replace_the_proof(tag: TagUnderTest) -> None:
     e = await tag.begun(await tag.submit())
     await tag.report(e, 1.0)
-
     await tag.told("/api/pool/release", gpu_id=GPU, experiment_id=e.experiment_id, fence=e.fence)
-
     assert await status(tag) == "draining"
     await proven_empty(tag)
     assert await status(tag) == "idle"
@@ -148,9 +142,7 @@ async def test_an_agent_that_gives_a_workers_gpu_back_does_not_replace_the_proof
 async def test_a_clock_that_goes_back_does_not_prolong_the_grace_after_a_gap(tag: TagUnderTest) -> None:
     in_an_hour, sweep = await tag.lab.now() + 3600, tag.lab.keys("sweep")
     await tag.lab.command("HSET", sweep, "at", repr(in_an_hour), "grace_until", repr(in_an_hour + 60))
-
     await tag.told("/api/pool/sweep")
-
     left = float(await tag.lab.command("HGET", sweep, "grace_until")) - await tag.lab.now()
     assert left <= tag.process.settings.stale_s
 
@@ -200,9 +192,7 @@ async def test_a_gpu_has_one_keeper_until_that_has_ended(tag: TagUnderTest) -> N
 
 async def test_a_keeper_takes_nothing_from_the_one_that_replaced_it(tag: TagUnderTest) -> None:
     await add_gpu(tag.client, GPU, keeper="h:2:b")
-
     for ended in (False, True):
         leaves = {"gpu_id": GPU, "keeper": "h:1:a", "ended": ended}
         await tag.process.invoker.system("keeper").invoke("pool::leave", leaves)
-
         assert await status(tag) == "idle"

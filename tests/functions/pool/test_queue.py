@@ -36,7 +36,6 @@ async def test_priority_goes_first_and_agents_take_turns_with_each_one_s_own_in_
     await submit(tag, "bob", 0)
     await submit(tag, "bob", 1)
     await submit(tag, "eve", 0, priority=1)
-
     assert await order(tag) == ["eve0", "ada0", "bob0", "ada1", "bob1", "ada2"]
 
 

@@ -53,7 +53,6 @@ async def test_defining_dimensions_creates_the_tag_once(client: httpx.AsyncClien
 
 async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> None:
     made = await told(client, DEFINE, tag="swarm", profile="nanochat")
-
     assert made["added"][:2] == ["DEPTH", "learning_rate"]
     assert len(await listed(client)) == 8
 

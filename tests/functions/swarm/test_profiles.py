@@ -19,7 +19,6 @@ def test_a_name_is_a_profile(profile: Profile) -> None:
 def test_any_other_text_is_the_path_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "dimensions.toml"
     file.write_text(EXAMPLE)
-
     assert [d.name for d in swarm_dimensions(str(file))] == ["LEARNING_RATE"]
 
 
@@ -30,10 +29,8 @@ def test_a_file_that_declares_nothing_is_refused_by_the_name_of_the_setting(
     file = tmp_path / "dimensions.toml"
     if content is not None:
         file.write_bytes(content)
-
     with pytest.raises(Invalid, match="NIGHTJAR_SWARM_PROFILE") as refusal:
         swarm_dimensions(str(file))
-
     assert refusal.value.hint
 
 

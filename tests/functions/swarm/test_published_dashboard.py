@@ -65,7 +65,6 @@ async def claiming(swarm: Swarm) -> Swarm:
 
 async def test_a_swarm_without_runs_fills_every_panel(claiming: Swarm) -> None:
     shown = await refreshed(claiming.http)
-
     assert shown.figures() == [0, 0, 0, None, 0.0]
     assert shown.beliefs() == dict.fromkeys(("LR matters", "DEPTH matters", "OPTIMIZER matters"), 0.5)
     assert "LR matters" in shown.summary()
@@ -74,7 +73,6 @@ async def test_a_swarm_without_runs_fills_every_panel(claiming: Swarm) -> None:
 
 async def test_a_lab_without_a_swarm_shows_an_empty_dashboard(client: httpx.AsyncClient) -> None:
     shown = await refreshed(client)
-
     assert (shown.beliefs(), shown.edges()) == ({}, set())
     assert shown.summary() == "No hypotheses yet."
 

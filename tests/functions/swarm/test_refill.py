@@ -27,7 +27,6 @@ def test_every_population_is_changed_once_in_its_turn_and_no_commit_is_much_too_
     sizes: list[int],
 ) -> None:
     found = parts(sizes)
-
     assert [name for part in found for name in part] == [*changes(sizes)]
     for part in found:
         letters = [len(text) for change in part.values() for text, _ in change.added]
@@ -41,5 +40,4 @@ def test_what_a_usual_swarm_waits_for_is_changed_in_one_commit() -> None:
 
 def test_queues_that_stay_as_they_are_take_no_room_in_a_commit() -> None:
     full = {f"full_{n}": Replenishing([], []) for n in range(2 * MOST_QUEUES)}
-
     assert len(_as_many_as_fit(iter((full | changes([1] * 9)).items()))) == 2 * MOST_QUEUES + 9

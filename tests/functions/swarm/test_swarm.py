@@ -149,7 +149,6 @@ async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_an
     first = await swarm.join("w1")
     again = await told(swarm.http, "/register", worker_id="w1", gpu_type="A100", baseline_bpb=2.0)
     run = await swarm.record((await swarm.next("w1"))["run_id"])
-
     assert again["message"] == "Welcome w1! You are worker #1."
     assert again["worker_token"] != first
     assert (run.gpu_type, run.baseline_bpb) == ("A100", 2.0)
@@ -237,7 +236,6 @@ async def test_a_swarm_that_begins_no_run_says_when_to_come_back(
 async def test_pausing_with_stop_ends_the_runs_at_their_next_word(swarm: Swarm) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
     await told(swarm.http, "/api/tag/pause", tag="swarm", stop_running=True)
-
     assert (await swarm.tick(run_id, 0.3, 1.0))["action"] == "stop"
     assert (await swarm.record(run_id)).status == "stopped"
 
@@ -305,7 +303,6 @@ async def test_a_repeated_tick_gets_its_first_answer(swarm: Swarm) -> None:
     one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
     first = await swarm.tick(one, 0.2, 1.1)
     await swarm.tick(other, 0.2, 0.5)
-
     assert await swarm.tick(one, 0.21, 1.2) == first == {}
 
 
@@ -413,9 +410,7 @@ async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
 
 async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
-
     await swarm.result("w1", run_id, 0.95, delta_bpb=-7.0)
-
     record = await swarm.record(run_id)
     assert record.delta_bpb == pytest.approx(-0.05)
     assert record.sent_delta_bpb == -7.0
@@ -457,7 +452,6 @@ async def test_a_poisoned_value_is_refused_and_the_run_goes_on(swarm: Swarm) -> 
 async def test_a_result_under_another_name_or_of_no_run_is_refused(swarm: Swarm) -> None:
     await swarm.join("w2")
     run_id = (await swarm.next("w1"))["run_id"]
-
     await refused(swarm.http, 403, "/result", **sent("w2", run_id, 0.9))
     await refused(swarm.http, 404, "/result", **sent("w1", "swarm-99", 0.9))
 
@@ -598,9 +592,7 @@ async def test_a_keep_that_its_repeat_bears_out_is_confirmed(swarm: Swarm) -> No
 
 async def test_a_retest_that_somebody_asks_for_waits_for_the_swarms_workers(swarm: Swarm) -> None:
     await swarm.run("a", 0.99)
-
     asked_for = await told(swarm.http, "/api/experiment/retest", experiment_id="swarm-1")
-
     assert (await swarm.record(asked_for["retest_id"])).status == "registered"
     assert (await swarm.next("a"))["run_id"] == asked_for["retest_id"]
 
@@ -609,9 +601,7 @@ async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
     await a_keep_that_waits(swarm)
     again = (await swarm.next("b"))["run_id"]
     await swarm.silence(again)
-
     assert await swarm.swept() == ["swarm-1.2"]
-
     assert await judged(swarm) == ["runagain swarm-1"]
     assert {(await swarm.next("b"))["run_id"], again} == {"swarm-1.3", "swarm-1.2"}
 
@@ -710,7 +700,6 @@ async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm
     before = await asked(swarm.http, "/health")
     await told(swarm.http, "/api/search/set-policy", tag="swarm", policy={"budgets.base_s": 60})
     after = await asked(swarm.http, "/health")
-
     assert (before["budget_seconds"], after["budget_seconds"]) == (300, 60)
 
 
@@ -774,9 +763,7 @@ async def test_what_a_worker_chose_itself_is_handed_to_nobody_else_when_it_is_lo
     await swarm.join("w1")
     await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "DEPTH": 2, "OPTIMIZER": "sgd"})
     await swarm.silence("swarm-1")
-
     assert await swarm.swept() == ["swarm-1"]
-
     assert (await asked(swarm.http, "/health"))["queue_depth"] == 0
 
 
@@ -788,7 +775,6 @@ async def test_a_swarm_in_a_tag_that_agents_use_hands_none_of_their_experiments_
     await registered(client, "mar11")
     swarm = Swarm(client, process)
     await swarm.join("w1", tag="mar11")
-
     assert (await swarm.next("w1"))["run_id"] == "mar11-2"
 
 
@@ -965,9 +951,7 @@ async def test_a_worker_gets_no_name_that_another_token_bears(
     root = await bearer(process, "olga", "operator")
     await bearer(process, "ann", "agent")
     client.headers.update(root)
-
     document = await refused(client, 409, "/register", worker_id="Ann", gpu_type="H100", baseline_bpb=1.0)
-
     assert "taken" in document["detail"]
 
 
@@ -982,7 +966,6 @@ async def test_what_is_compared_stays_once_there_are_results(swarm: Swarm) -> No
     await swarm.policy(compare_by="value")
     await swarm.policy(compare_by="delta")
     await swarm.run("w1", 0.9)
-
     change = {"tag": "swarm", "policy": {"compare_by": "value"}}
     await refused(swarm.http, 409, "/api/search/set-policy", **change)
 

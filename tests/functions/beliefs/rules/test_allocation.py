@@ -56,7 +56,6 @@ def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results(
 
 def test_information_value_is_the_product_of_its_four_parts() -> None:
     found = believed(0.8, 4, source="llm_proposed", importance=0.6, allocation_penalty=0.5)
-
     assert information_value(found) == pytest.approx(4 * 0.8 * 0.2 * 0.6 * 0.5 * 0.5)
 
 
@@ -68,7 +67,6 @@ def test_targets_add_up_to_the_workers_and_none_is_negative(
     hypotheses: list[Hypothesis], workers: int, turn: int, some: set[int]
 ) -> None:
     found = targets(hypotheses, workers, converged=converged_of(hypotheses, some), turn=turn)
-
     assert sum(found.values()) == workers
     assert min(found.values()) >= 0
     assert found.keys() - {MOONSHOT} == {h.hypothesis_id for h in hypotheses}
@@ -95,7 +93,6 @@ def test_of_two_with_the_same_minimum_the_more_valuable_never_has_fewer_workers(
     hypotheses: list[Hypothesis], more: int, turn: int
 ) -> None:
     found = targets(hypotheses, needed(hypotheses) + more, turn=turn)
-
     for one in hypotheses:
         for other in hypotheses:
             if minimum(one) == minimum(other) and information_value(one) > information_value(other) + 1e-6:
@@ -128,9 +125,7 @@ def test_with_too_few_workers_all_have_their_turn_and_none_starves(
 
 def test_with_too_few_workers_the_most_valuable_come_first() -> None:
     four = [believed(p, name=f"hyp_{n:06x}") for n, p in enumerate((0.9, 0.5, 0.7, 0.8))]
-
     first, second = (targets(four, 7, turn=turn) for turn in (0, 1))
-
     assert first == {"hyp_000001": 4, "hyp_000002": 3, "hyp_000000": 0, "hyp_000003": 0}
     assert second == {"hyp_000001": 0, "hyp_000002": 0, "hyp_000000": 3, "hyp_000003": 4}
 
@@ -151,9 +146,7 @@ def test_a_hypothesis_converges_at_a_support_of_085_after_15_results() -> None:
 
 def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
     three = [believed(p, name=f"hyp_{n:06x}") for n, p in enumerate((0.9, 0.5, 0.5))]
-
     found = calm_targets(three, 60, converged=["hyp_000000"])
-
     assert found == {"hyp_000000": 42, "hyp_000001": 9, "hyp_000002": 9}
 
 
@@ -162,9 +155,7 @@ def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
 
 def test_most_workers_test_the_claim_of_which_least_is_known() -> None:
     published = {"hyp_000084": 0.84, "hyp_000051": 0.51, "hyp_000012": 0.12, "hyp_000028": 0.28}
-
     found = targets([believed(p, name=name) for name, p in published.items()], 40)
-
     assert sorted(published, key=lambda name: -found[name])[0] == "hyp_000051"
     assert found["hyp_000051"] > sum(found[name] for name in published) / 2
 
@@ -271,7 +262,6 @@ def test_the_targets_in_force_are_never_further_than_one_from_those_wanted(
     before: dict[str, int], wanted: dict[str, int]
 ) -> None:
     found = steadied(before, wanted)
-
     assert found.keys() == wanted.keys()
     assert sum(found.values()) == sum(wanted.values())
     assert all(abs(found[name] - wanted[name]) <= 1 for name in wanted)

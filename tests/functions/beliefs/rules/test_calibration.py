@@ -33,9 +33,7 @@ def chance() -> np.random.Generator:
 
 def test_few_claims_of_which_nothing_is_true_are_settled_however_often_they_are_looked_at() -> None:
     ruled, lives = Ruled.table(), Lives.of(normal_pairs(chance(), CLAIMS))
-
     refuted, supported = (lives.first(ruled.verdict, code) <= MOST for code in (REFUTED, SUPPORTED))
-
     assert 0 < refuted.mean() <= 0.035
     assert 0 < supported.mean() <= 0.035
     assert (refuted | supported).mean() <= 0.06
@@ -43,24 +41,19 @@ def test_few_claims_of_which_nothing_is_true_are_settled_however_often_they_are_
 
 def test_a_claim_that_wins_three_of_four_is_supported_within_thirty_runs() -> None:
     lives = Lives.of(np.where(chance().random((CLAIMS, MOST)) < 0.75, -1.0, 1.0))
-
     assert np.median(lives.first(Ruled.table().status, SUPPORTED)) <= 30
 
 
 def test_only_dimensions_without_an_effect_are_irrelevant() -> None:
     report = FigureTable()
-
     irrelevance(report, chance(), 60)
-
     assert report.missed == []
     assert irrelevant_after(chance(), SHAPES["none"]) <= MOST
 
 
 def test_a_win_share_is_read_as_it_is_while_the_worst_runs_are_stopped() -> None:
     report = FigureTable()
-
     stopped_runs(report, chance(), 1)
-
     assert report.missed == []
 
 

@@ -113,9 +113,7 @@ def test_population_changes_say_what_was_what_is_and_who_moved() -> None:
 
 def test_a_table_ends_after_a_hundred_rows_and_says_how_many_more_there_are() -> None:
     many = [claim(f"hyp_{n:06x}") for n in range(MOST_ROWS + 7)]
-
     text = checkpoint_text(chapter(facts(*many)), NONE)
-
     lines = section(text, "Belief movements")
     assert (len(lines), lines[-1]) == (2 + MOST_ROWS + 2, "And 7 more.")
 
@@ -124,17 +122,13 @@ def test_a_table_ends_after_a_hundred_rows_and_says_how_many_more_there_are() ->
 def test_words_of_a_model_never_break_a_table(statement: str, rationale: str) -> None:
     gone = claim(statement=statement, rationale=rationale, settled="refuted")
     population = Population("pop_1", "investigate", "hyp_000001", statement, target=2).text()
-
     text = checkpoint_text(chapter(facts(gone, populations={"pop_1": population})), NONE)
-
     assert [len(row) for row in rows(text) if row] == [6, 3, 3, 6]
 
 
 def test_pipes_backslashes_newlines_and_html_of_a_statement_stay_in_its_cell() -> None:
     hostile = claim(statement="a | b \\| c\n\n# <img src=x>`` d")
-
     [moved, *_] = [row for row in rows(checkpoint_text(chapter(facts(hostile)), NONE)) if row]
-
     assert len(moved) == 6
     assert "&lt;img src=x&gt;" in moved[0]
 

@@ -39,12 +39,10 @@ def test_a_claim_whose_runs_may_differ_keeps_the_reference_config(constraint: di
 
 def test_a_dimension_that_is_named_beside_the_constraint_may_differ() -> None:
     named = claim(config_constraint={"OPTIMIZER": "adam"}, dimensions=["LR"])
-
     assert with_rival(named, REFERENCE, ALL) == REFERENCE
 
 
 def test_a_frozen_dimension_and_one_with_a_single_value_stay() -> None:
     only = dimension("OPTIMIZER", "categorical", categories=["adam"])
-
     assert moved({"OPTIMIZER": "adam"}, [LR, at(DEPTH, 8), only]) == {}
     assert moved({"DEPTH": 8, "OPTIMIZER": "adam"}, [LR, at(DEPTH, 8), OPTIMIZER]) == {"OPTIMIZER": "sgd"}

@@ -47,9 +47,7 @@ def test_every_dimension_that_may_vary_has_a_hypothesis_at_even_odds() -> None:
 
 def test_only_a_dimension_that_is_new_gets_one_later() -> None:
     first = bootstrapped("swarm", [LR, OPTIMIZER], {}, {}, 5.0)
-
     later = bootstrapped("swarm", [LR, DEPTH, OPTIMIZER], known(first), {}, 9.0)
-
     assert [h.dimensions for h in later] == [["DEPTH"]]
     assert bootstrapped("swarm", [LR, DEPTH, OPTIMIZER], known(first + later), {}, 10.0) == []
 
@@ -57,7 +55,6 @@ def test_only_a_dimension_that_is_new_gets_one_later() -> None:
 def test_ids_are_the_same_whenever_they_are_made_and_others_in_another_tag() -> None:
     one, again = (bootstrapped("swarm", SOME, {}, {}, now) for now in (1.0, 2.0))
     other = bootstrapped("else", SOME, {}, {}, 1.0)
-
     assert known(one) == known(again)
     assert known(one).keys().isdisjoint(known(other))
     assert all(len(name) == 10 and name.startswith("hyp_") for name in known(one))
@@ -68,7 +65,6 @@ def test_ids_are_the_same_whenever_they_are_made_and_others_in_another_tag() -> 
 
 def test_a_table_becomes_a_hypothesis_about_what_it_constrains_and_names() -> None:
     found = register({**DEEPER, "statement": "deeper is better with less dropout", "type": "interaction"})
-
     assert found.dimensions == ["DEPTH", "DROPOUT"]
     assert found.config_constraint == {"DEPTH": {"min": 12}}
     assert (found.kind, found.importance, found.source) == ("interaction", 0.5, "operator")
@@ -77,9 +73,7 @@ def test_a_table_becomes_a_hypothesis_about_what_it_constrains_and_names() -> No
 
 def test_a_constraint_has_its_values_as_the_dimensions_do() -> None:
     constraint = {"DEPTH": [8.0, 12], "LR": 0.0012345, "OPTIMIZER": "sgd", "DROPOUT": {"max": 0.2}}
-
     found = register({"statement": "s", "config_constraint": constraint}).config_constraint
-
     assert repr(found["DEPTH"]) == "[8, 12]"
     assert found == {"DEPTH": [8, 12], "LR": 0.00123, "OPTIMIZER": "sgd", "DROPOUT": {"max": 0.2}}
 
@@ -104,7 +98,6 @@ def test_a_constraint_has_its_values_as_the_dimensions_do() -> None:
 def test_a_wrong_table_is_told_with_its_field_and_a_remedy(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(Invalid) as refusal:
         register({**DEEPER, **wrong})
-
     assert told in refusal.value.detail
     assert refusal.value.hint
 

@@ -47,7 +47,6 @@ def test_a_matched_claim_is_judged_by_runs_that_differ_in_its_dimensions_alone(
 )
 def test_a_run_that_does_not_honour_the_constraint_says_nothing_of_the_claim(lr: float, part: str) -> None:
     made = run(config={**REFERENCE, "LR": lr})
-
     assert part_of(made, HIGH, MATCHED) == part
     assert is_outside(made, HIGH) is (lr < 0.005)
 
@@ -76,9 +75,7 @@ def test_the_lower_value_of_a_pair_wins_and_a_crash_is_worse_than_any(
 ) -> None:
     candidate = run(ended="crash" if mine is None else "value", judged=mine)
     other = reference(ended="crash" if others is None else "value", judged=others)
-
     said = outcome_of(candidate, hypothesis(), MATCHED, other)
-
     assert said is not None
     assert (said.outcome, said.against, said.contrast, said.delta) == (outcome, against, contrast, mine)
     assert (said.reference_id, said.is_guarded) == ("swarm-2", True)
@@ -135,7 +132,6 @@ def test_under_the_policy_baseline_each_run_counts_for_every_claim_that_it_bears
     claim: Any, changes: dict[str, Any], outcome: float | None
 ) -> None:
     said = outcome_of(run(**changes), claim, BASELINE)
-
     assert (said.outcome if said else None) == outcome
     assert said is None or said.is_guarded
 
@@ -155,7 +151,6 @@ def test_a_stopped_run_counts_for_the_share_of_those_that_were_let_go_on() -> No
 
 def test_a_run_that_was_let_go_on_stands_for_those_that_were_not() -> None:
     known = Survivors().with_(1.0, chance=0.5).with_(0.0, chance=0.6).with_(0.5, chance=0.0)
-
     assert known.wins == pytest.approx(1.0)
     assert known.weight == pytest.approx(2.5)
     assert Survivors(wins=300.0, weight=1000.0).share == pytest.approx(0.3, abs=1e-3)

@@ -108,16 +108,13 @@ def test_a_test_is_kept_with_values_as_the_dimensions_have_them() -> None:
 )
 def test_a_rejection_names_the_field(wrong: dict[str, Any], field: str) -> None:
     found = answer_to(**wrong).answer
-
     assert not found.accepted
     assert field in found.detail
 
 
 def test_a_claim_that_names_no_dimension_is_about_what_its_test_varies() -> None:
     bigger: dict[str, Any] = {"statement": "bigger models reach a lower loss", "config_constraint": {}}
-
     tested, vague = answer_to(**bigger, test_spec=TEST), answer_to(**bigger)
-
     assert [found.hypothesis and found.hypothesis.dimensions for found in (tested, vague)] == [["DEPTH"], []]
     assert tested.answer.detail == "it has workers from the next allocation"
     assert "about no dimension" in vague.answer.detail
@@ -145,7 +142,6 @@ def test_a_duplicate_is_told_with_what_it_repeats_and_another_number_is_none() -
 
 def test_a_constraint_against_a_frozen_dimension_is_invalid() -> None:
     found = gated(PROPOSAL, "swarm", [at(DEPTH, 8)], [], {}, source="operator", now=1.0)
-
     assert found.answer.reason == "invalid_constraint"
     assert "frozen at 8" in found.answer.detail
 
@@ -161,14 +157,11 @@ FIELDS = st.sampled_from([*PROPOSAL, "phase", "test_spec", "parent_id", "dimensi
 @given(st.dictionaries(FIELDS, JSON), st.booleans())
 def test_anything_at_all_gets_an_answer(fields: dict[str, Any], alone: bool) -> None:
     proposal = fields if alone else {**PROPOSAL, **fields}
-
     found = gated(proposal, "swarm", SOME, KNOWN, {}, source="llm_proposed", now=1.0)
-
     assert found.answer.reason in get_args(GateReason)
 
 
 @given(st.dictionaries(st.sampled_from([*TEST, "fixed", "grid", "variables", "cut", "stop_condition"]), JSON))
 def test_any_test_spec_at_all_gets_an_answer(fields: dict[str, Any]) -> None:
     found = answer_to(phase="validation", test_spec={**TEST, **fields})
-
     assert found.answer.reason in ("invalid_test_spec", "schema_valid_and_novel")

@@ -86,7 +86,6 @@ def test_a_status_needs_ten_outcomes_and_a_verdict_an_e_value_of_guarded_ones(
 
 def test_an_influence_is_never_refuted() -> None:
     doubted = learned(*[LOSS] * 39, start=influence())
-
     assert (doubted.status, doubted.settled) == ("active", None)
     assert learned(*[WIN] * 12, start=influence()).settled == "supported"
 
@@ -140,7 +139,6 @@ def test_the_penalty_is_lifted_once_the_claim_is_decided() -> None:
     undecided = learned(*[WIN, LOSS] * 10, start=EVEN)
     better = learned(*[WIN] * 8, start=undecided)
     decided = learned(*[WIN] * 40, start=undecided)
-
     assert (better.allocation_penalty, better.uncertain_streak) == (0.5, 0)
     assert decided.allocation_penalty == 1.0
 
@@ -161,9 +159,7 @@ def test_effects_have_means_and_standard_errors_beside_the_reference_and_the_con
 @pytest.mark.parametrize(("outcome", "verdict"), [(1.0, "supported"), (0.0, "refuted")])
 def test_a_whole_test_is_one_vote_and_ends_the_hypothesis(outcome: float, verdict: str) -> None:
     vote = Evidence(experiment_id="t", outcome=outcome, against="test")
-
     known = after_test(hypothesis(phase="validation"), vote, now=9.0)
-
     assert (known.status, known.settled, known.settled_at) == (verdict, verdict, 9.0)
     assert (known.alpha, known.beta, known.n_experiments) == (2 + outcome, 3 - outcome, 1)
     assert known.evidence == [vote]

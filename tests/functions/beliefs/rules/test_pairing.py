@@ -51,9 +51,7 @@ def test_each_worker_is_in_one_pair_across_workers_among_the_newest_evidence() -
         experiment_id="c", outcome=1.0, against="reference", worker_id="w0", reference_worker_id="v0"
     )
     unused = [reference(f"r{k}", worker_id=name) for k, name in enumerate(["v0", "v1", "v1", "v2"])]
-
     found = pairs(crowd(PATIENCE + 4), unused, hypothesis(evidence=[crossed]))
-
     assert named(found) == [("c1", "r1"), ("c2", "r3")]
 
 

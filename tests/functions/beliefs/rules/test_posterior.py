@@ -44,14 +44,12 @@ def test_probabilities_and_interval_are_those_of_the_density(alpha: float, beta:
 @given(alpha=COUNTS, beta=COUNTS)
 def test_what_supports_a_claim_refutes_its_opposite(alpha: float, beta: float) -> None:
     one, other = posterior_of(alpha, beta), posterior_of(beta, alpha)
-
     assert one.support_probability == pytest.approx(other.refute_probability, abs=1e-12)
     assert one.credible_interval_90[0] == pytest.approx(1 - other.credible_interval_90[1], abs=1e-9)
 
 
 def test_nothing_is_known_of_a_new_hypothesis() -> None:
     believed = posterior(hypothesis())
-
     assert believed.posterior_mean == 0.5
     # Beta(2, 2) has the distribution function 3 x^2 - 2 x^3
     assert believed.refute_probability == pytest.approx(0.352)
@@ -81,7 +79,6 @@ def test_no_outcome_is_expected_to_raise_it_where_the_null_hypothesis_holds(
 ) -> None:
     now = e_value(against, for_it)
     expected = chance * e_value(against, for_it + 1) + (1 - chance) * e_value(against + 1, for_it)
-
     assert expected <= now * (1 + 1e-9)
     if chance == 0.5:
         assert expected == pytest.approx(now)
@@ -97,7 +94,6 @@ def test_it_begins_at_one_and_stays_finite() -> None:
 @given(wins=TALLIES, losses=TALLIES, stopped=st.integers(1, 20))
 def test_runs_that_were_stopped_count_against_each_claim(wins: int, losses: int, stopped: int) -> None:
     without, having = e_values(wins, losses), e_values(wins, losses, stopped)
-
     assert having.supported < without.supported
     assert having.refuted < without.refuted
     assert e_values(wins, losses).supported == e_values(losses, wins).refuted

@@ -93,9 +93,7 @@ def runs(test: RunningTest, *values: Sequence[float | None]) -> list[CellRun]:
 @ALL
 def test_a_new_test_lacks_all_runs_of_all_cells_in_turn(spec: dict[str, Any]) -> None:
     test = begun(spec)
-
     found = missing_cells(test, [])
-
     cells = cells_of(test.spec)
     assert [{name: p.config[name] for name in cells[0]} for p in found] == cells * spec["min_runs_per_cell"]
     assert {p.priority for p in found} == {CELL_PRIORITY if spec is GRID else ARM_PRIORITY}
@@ -104,9 +102,7 @@ def test_a_new_test_lacks_all_runs_of_all_cells_in_turn(spec: dict[str, Any]) ->
 
 def test_all_else_stands_at_the_reference_the_constraint_and_what_is_fixed() -> None:
     test = begun(GRID, LAYERS={"min": 4})
-
     others = {(c["DEPTH"], c["LAYERS"], c["DROPOUT"]) for c in configs(test)}
-
     assert others == {(8, 4, 0.25)}
 
 
@@ -126,7 +122,6 @@ def test_runs_that_ended_wait_or_go_on_are_not_asked_for_again() -> None:
 def test_a_crash_is_run_again_until_the_cell_is_given_up() -> None:
     test = begun(FACTOR)
     first = configs(test)[0]
-
     assert Counter(p.config["DEPTH"] for p in missing_cells(test, [CellRun(first, None)] * 8))[6] == 3
     assert Counter(p.config["DEPTH"] for p in missing_cells(test, [CellRun(first, None)] * 9))[6] == 0
 
@@ -149,29 +144,23 @@ def test_a_test_is_complete_when_nothing_is_missing(spec: dict[str, Any]) -> Non
 
 def test_an_effect_of_the_threshold_wins_and_a_smaller_one_loses() -> None:
     test = begun(FACTOR)
-
     won = verdict(test, runs(test, [0.0, 0.0, 0.0], [0.01, 0.01, 0.01], [0.004, 0.004, 0.004]))
     lost = verdict(test, runs(test, [0.0, 0.0, 0.0], [0.009, 0.009, 0.009], [0.004, 0.004, 0.004]))
-
     assert (won.outcome, lost.outcome) == ("win", "loss")
     assert [won.effect, lost.effect] == pytest.approx([0.01, 0.009])
 
 
 def test_the_standard_error_is_that_of_two_arms() -> None:
     test = begun({**FACTOR, "values": [6, 12]})
-
     found = verdict(test, runs(test, [-0.1, 0.0, 0.1], [0.9, 1.0, 1.1]))
-
     assert found.effect == pytest.approx(1.0)
     assert found.standard_error == pytest.approx(0.1 * (2 / 3) ** 0.5)
 
 
 def test_a_grid_that_adds_up_has_no_interaction_and_one_that_does_not_has_its_mean_residual() -> None:
     test = begun(GRID, decision="significant")
-
     additive = verdict(test, runs(test, [0.0, 0.01], [0.1, 0.11], [0.2, 0.21], [0.3, 0.31]))
     crossed = verdict(test, runs(test, [0.0, 0.01], [0.1, 0.11], [0.1, 0.11], [0.0, 0.01]))
-
     assert (additive.outcome, crossed.outcome) == ("loss", "win")
     assert [additive.effect, crossed.effect] == pytest.approx([0, 0.05])
     assert crossed.standard_error == pytest.approx(0.5**0.5 * 0.01 / 8**0.5)
@@ -180,9 +169,7 @@ def test_a_grid_that_adds_up_has_no_interaction_and_one_that_does_not_has_its_me
 @pytest.mark.parametrize(("better", "expected"), [("above", "win"), ("below", "loss")])
 def test_a_cut_wins_on_the_side_that_was_claimed_only(better: str, expected: str) -> None:
     test = begun({**CUT, "better": better}, decision="significant")
-
     found = verdict(test, runs(test, [0.3, 0.31], [0.32, 0.3], [0.1, 0.11], [0.1, 0.12]))
-
     assert found.outcome == expected
     assert found.effect == pytest.approx(0.2 if better == "above" else -0.2)
 
@@ -216,9 +203,7 @@ def test_an_arm_that_always_crashes_is_left_out_and_a_cell_loses_the_test() -> N
 @given(st.lists(st.lists(st.floats(-1e300, 1e300), min_size=3, max_size=4), min_size=3, max_size=3))
 def test_any_values_have_a_verdict(values: list[list[float]]) -> None:
     test = begun(FACTOR, decision="significant")
-
     found = verdict(test, runs(test, *values))
-
     assert found.outcome in ("win", "loss")
     assert found.p_value is not None
     assert 0 <= found.p_value <= 1
@@ -293,6 +278,5 @@ def test_a_wrong_spec_is_told_with_its_field_and_a_remedy(
 ) -> None:
     with pytest.raises(Invalid) as refusal:
         check_spec({**spec, **wrong}, SOME)
-
     assert refusal.value.detail.startswith(f"test_spec.{field}: ")
     assert refusal.value.hint

@@ -25,9 +25,7 @@ def drawn(*sizes: int) -> list[list[float]]:
 
 def test_two_arms_are_compared_as_by_student_s_t_test() -> None:
     cells = drawn(5, 7)
-
     found = contrast(cells, [1, -1], pooled_variance(cells))
-
     statistic, p_value = stats.ttest_ind(cells[0], cells[1])
     assert found.p_value == pytest.approx(p_value)
     assert found.effect == pytest.approx(np.mean(cells[0]) - np.mean(cells[1]))
@@ -37,7 +35,6 @@ def test_two_arms_are_compared_as_by_student_s_t_test() -> None:
 @pytest.mark.parametrize(("apart", "expected"), [(0.0, 1.0), (0.1, 0.0)])
 def test_without_noise_any_difference_is_certain(apart: float, expected: float) -> None:
     cells = [[1.0, 1.0], [1.0 + apart, 1.0 + apart]]
-
     assert contrast(cells, [1, -1], pooled_variance(cells)).p_value == expected
     assert interaction_p([*cells, cells[0], cells[0]], 2, pooled_variance([*cells, *cells])) == expected
 
@@ -50,17 +47,13 @@ def test_holm_corrects_the_textbook_example() -> None:
 
 def test_a_two_by_two_interaction_is_the_t_test_of_its_one_contrast() -> None:
     cells = drawn(4, 3, 6, 5)
-
     found = interaction_p(cells, 2, pooled_variance(cells))
-
     assert found == pytest.approx(contrast(cells, [1, -1, -1, 1], pooled_variance(cells)).p_value)
 
 
 def test_a_balanced_interaction_is_the_f_test_of_the_textbook() -> None:
     cells = drawn(*[4] * 12)
-
     found = interaction_p(cells, 3, pooled_variance(cells))
-
     squares = 4 * sum(each**2 for each in residuals([float(np.mean(c)) for c in cells], 3))
     assert found == pytest.approx(stats.f.sf(squares / 6 / pooled_variance(cells).variance, 6, 36))
 

@@ -47,7 +47,6 @@ def accuracy(some: list[Pair]) -> float:
 
 def test_the_list_has_enough_pairs_of_every_kind_and_none_twice() -> None:
     everything = pairs(0) + pairs(1) + pairs(0, unseen=True)
-
     assert len({(one, other) for one, other, _ in everything}) == len(everything) >= 180
     assert 0.35 < sum(same for *_, same in everything) / len(everything) < 0.65
 
@@ -64,7 +63,6 @@ def test_pairs_that_did_not_set_the_threshold_are_told_right() -> None:
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_similarity_is_symmetric_and_from_0_to_1(one: str, other: str) -> None:
     found = similarity(ComparedClaim(one), ComparedClaim(other), NAMES)
-
     assert 0 <= found <= 1
     assert found == pytest.approx(similarity(ComparedClaim(other), ComparedClaim(one), NAMES))
 

@@ -60,7 +60,6 @@ def test_a_belief_calls_for_its_strategy(belief: Hypothesis, expected: str) -> N
 
 def test_a_test_comes_before_a_sprint_and_a_sprint_before_all_else() -> None:
     sprinting = believed(0.9, sprint_left=3)
-
     assert strategy_of(sprinting, converged=True) == "decision_sprint"
     assert strategy_of(sprinting.model_copy(update={"phase": "validation"})) == "validate"
     assert strategy_of(believed(0.9), converged=True) == "converge"
@@ -86,7 +85,6 @@ def test_a_config_varies_at_most_three_dimensions_unless_the_claim_is_about_more
 @pytest.mark.parametrize("strategy", ["investigate", "falsify", "decision_sprint"])
 def test_what_is_compared_with_the_reference_stands_there_in_all_else(strategy: SwarmStrategy) -> None:
     shape = shape_of(about("LR", "DEPTH"), strategy, BEST)
-
     assert set[str]().union(*varied(shape, REFERENCE)) == {"LR", "DEPTH"}
 
 
@@ -95,7 +93,6 @@ def test_near_the_best_a_config_varies_the_claim_s_dimensions_and_any_others_up_
     strategy: SwarmStrategy,
 ) -> None:
     moved = varied(shape_of(about("LR", "DROPOUT"), strategy, BEST), BEST, 400)
-
     assert max(map(len, moved)) == MOST_VARIED
     assert set[str]().union(*moved) == set(BEST)
     assert sum({"LR", "DROPOUT"} <= each for each in moved) > len(moved) / 2

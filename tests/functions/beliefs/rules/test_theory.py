@@ -16,9 +16,7 @@ def claim(name: str, **changes: Any) -> Hypothesis:
 def test_parts_hang_below_their_parent_and_claims_of_one_dimension_are_linked() -> None:
     whole, part = claim("LR"), claim("warm", dimensions=["WARMUP"], parent_id="LR")
     near = claim("low", dimensions=[], config_constraint={"LR": {"max": 0.01}})
-
     edges = edges_of([whole, part, near])
-
     assert edges == [Edge("LR", "warm", "decomposes_into"), Edge("LR", "low", "linked")]
     assert edges_of([claim("a", parent_id="gone")]) == []
     assert neighbours(edges) == ({"LR": ["warm"]}, {"LR": ["low"], "low": ["LR"]})

@@ -71,7 +71,6 @@ def test_runs_near_the_reference_config_say_nothing_of_the_whole_range() -> None
 @pytest.mark.parametrize("end", ANYWHERE)
 def test_a_dimension_that_matters_in_one_part_of_its_range_is_not_irrelevant(end: float) -> None:
     there = after_runs(ANYWHERE, effect=lambda value: 1.5 * SIGMA * (value == end), n=400)
-
     assert there.settled != "irrelevant"
 
 
@@ -97,7 +96,6 @@ def test_nothing_is_irrelevant_while_the_noise_is_hardly_known() -> None:
 
 def test_a_claim_of_two_dimensions_needs_evidence_in_each_combination() -> None:
     both = influence(dimensions=["LR", "OPTIMIZER"])
-
     assert after_runs(ANYWHERE, start=both, n=400).settled is None
 
 

@@ -72,9 +72,7 @@ def test_ancestors_stand_from_the_root_to_the_parents_each_once() -> None:
 
 def test_a_branch_is_built_on_its_best_keep_not_on_its_newest() -> None:
     known = graph(node(1, value=0.98), node(2, [1], 0.97), node(3, [2], 0.975), node(4, [3], 0.96, **DISCARD))
-
     made = under(known, 4)
-
     assert made.base == known["mar11-2"]
     assert made.best == known["mar11-4"]
 
@@ -92,7 +90,6 @@ def test_failures_are_those_that_nothing_kept_was_built_on_since() -> None:
 @pytest.mark.parametrize(("most", "expected"), [(0, []), (2, [4, 7]), (9, [1, 2, 4, 7])])
 def test_no_more_keeps_are_shown_than_asked_for_the_newest_ones(most: int, expected: list[int]) -> None:
     made = under(DIAMOND, 7, max_keep=most)
-
     assert numbers(made.kept) == expected
     assert made.base == DIAMOND["mar11-7"]
 
@@ -116,10 +113,8 @@ def test_other_branches_change_nothing(known: Forest, data: st.DataObject) -> No
     parents = data.draw(st.sets(st.sampled_from(sorted(known))))
     before = branch(sorted(parents), known, "minimize", MAIN)
     mine = {e.experiment_id for e in before.ancestors}
-
     changed = {"status": "keep", "val_bpb": 0.1, "parent_ids": sorted(parents)}
     others = {i: e.model_copy(update=changed) for i, e in known.items() if i not in mine}
-
     assert branch(sorted(parents, reverse=True), known | others, "minimize", MAIN) == before
 
 
@@ -129,11 +124,9 @@ def test_read_as_asked_for_all_ancestors_and_nothing_else_are_known_in_the_end(
     lab: Forest, data: st.DataObject
 ) -> None:
     parents = sorted(data.draw(st.sets(st.sampled_from(sorted(lab)))))
-
     known: Forest = {}
     while wanted := unread(parents, known):
         known |= {name: lab[name] for name in wanted}
-
     assert known == graph(*branch(parents, lab, "minimize", MAIN).ancestors)
 
 
@@ -172,13 +165,11 @@ def test_an_ancestor_that_is_not_known_is_no_silent_gap() -> None:
 )
 def test_siblings_stand_beside_the_branch(parents: list[int], mode: Siblings, expected: list[int]) -> None:
     found = siblings(under(DIAMOND, *parents), DIAMOND.values(), mode)
-
     assert numbers(found) == expected
 
 
 def test_until_something_of_the_branch_is_kept_it_is_shown_what_others_tried() -> None:
     known = graph(node(1), node(2, value=0.9), node(3, [1]), node(4, [1]), node(5, [2], 0.8))
-
     assert numbers(siblings(under(known, 3), known.values(), "until_first_keep")) == [2, 4]
     assert numbers(siblings(under(known, 3, max_keep=0), known.values(), "until_first_keep")) == [2, 4]
 
@@ -198,9 +189,7 @@ def test_siblings_whose_end_says_nothing_of_their_idea_are_left_out() -> None:
 def test_what_a_selection_is_shown_stays_the_same_when_others_finish_after_it() -> None:
     late = node(9, value=0.5, finish_number=20)
     shown = siblings(under(DIAMOND, 4), DIAMOND.values(), "always", finished_until=8, most=2)
-
     again = siblings(under(DIAMOND, 4), [*DIAMOND.values(), late], "always", finished_until=8, most=2)
-
     assert numbers(again) == numbers(shown) == [6, 8]
 
 
@@ -247,7 +236,6 @@ def test_counted_one_by_one_or_all_at_once_a_trace_stands_the_same(scores: list[
 
 def test_sources_end_with_a_kept_merge_unless_they_have_grown() -> None:
     selected, tips = {"t1": "mar11-4", "t2": "mar11-5"}, {"t1": "mar11-4", "t2": "mar11-9", "t3": "mar11-5"}
-
     assert ended_by_merge(selected, tips, goes_on=True) == ["t1"]
     assert ended_by_merge(selected, tips, goes_on=False) == []
     assert ended_by_merge(selected, {}, goes_on=True) == []

@@ -157,7 +157,6 @@ def test_of_traces_that_were_away_the_one_not_selected_for_longest_comes_first()
 @given(forests())
 def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: ForestView) -> None:
     ranked = ranking(name, SCHEDULERS[name], forest)
-
     assert len(ranked) == len(forest.traces)
 
 
@@ -166,9 +165,7 @@ def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: ForestV
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_equal_traces_have_equal_scores(name: str, scores: list[float | None], k: int) -> None:
     forest = ForestView("mar11", 1, [trace(number, scores) for number in range(k)])
-
     ranked = ranking(name, SCHEDULERS[name], forest)
-
     assert len({r.score for r in ranked}) == 1
 
 
@@ -180,15 +177,12 @@ def test_the_same_log_replays_the_same_selections_however_the_traces_are_listed(
 ) -> None:
     listed = list(forest.traces)
     chance.shuffle(listed)
-
     assert SCHEDULERS[name].rank(replace(forest, traces=listed)) == SCHEDULERS[name].rank(forest)
 
 
 def test_chance_is_the_same_in_every_process_and_of_its_own_for_every_selection() -> None:
     forest = ForestView("mar11", 7, [])
-
     numbers = [drawn(replace(forest, select_seq=n), "t1") for n in range(1000)]
-
     assert drawn(forest, "t1") == DRAWN
     assert 0 < min(numbers) < 0.01
     assert 0.99 < max(numbers) < 1
@@ -199,7 +193,6 @@ def test_chance_is_the_same_in_every_process_and_of_its_own_for_every_selection(
 @pytest.mark.parametrize(("direction", "expected"), [("minimize", "t0"), ("maximize", "t1")])
 def test_the_better_of_two_traces_comes_first(name: str, direction: Direction, expected: str) -> None:
     forest = ForestView("mar11", 1, [trace(0, [score(0.96, direction)]), trace(1, [score(0.97, direction)])])
-
     assert first(name, forest) == expected
 
 
@@ -211,9 +204,7 @@ def test_a_trace_that_crashed_is_never_worth_more_than_one_that_succeeded(
 ) -> None:
     crashed = trace(50, [None] * len(successes))
     succeeded = trace(51, successes, kept=min(kept, len(successes)))
-
     ranked = SCHEDULERS[name].rank(replace(others, traces=[*others.traces, crashed, succeeded]))
-
     scores = {r.trace_id: r.score or 0.0 for r in ranked}
     assert scores["t50"] <= scores["t51"]
 
@@ -269,7 +260,6 @@ def test_weighted_goes_by_how_far_a_trace_lies_above_the_median_over_its_visits(
 
 def test_weighted_still_tells_the_better_trace_where_most_are_equal() -> None:
     forest = ForestView("mar11", 1, [trace(0, [0.97]), trace(1, [0.96]), trace(2, [0.97]), trace(3, [0.97])])
-
     assert first("weighted", forest) == "t1"
 
 
@@ -279,9 +269,7 @@ def test_under_softmax_no_trace_has_less_than_its_floor(
     forest: ForestView, eps: float, length: float, kept: float, temperature: float
 ) -> None:
     params = {"eps": eps, "length": length, "kept": kept, "random": 1.0, "temperature": temperature}
-
     shares = Softmax().shares(replace(forest, params=params))
-
     assert math.fsum(shares.values()) == pytest.approx(1)
     assert min(shares.values()) >= eps / len(forest.traces)
 
@@ -304,17 +292,13 @@ def test_softmax_draws_traces_as_often_as_their_shares_say_among_the_free_ones_t
 def test_softmax_can_prefer_long_traces_or_short_ones(length: float, expected: str) -> None:
     traces = [trace(0, [1.0]), trace(1, [1.0] * 2), trace(2, [1.0] * 3)]
     params = {"length": length, "kept": 0.0, "eps": 0.001}
-
     shares = Softmax().shares(ForestView("mar11", 1, traces, params=params))
-
     assert shares[expected] > 0.99
 
 
 def test_uct_adds_what_a_trace_earned_and_what_it_may_hide() -> None:
     forest = ForestView("mar11", 1, [trace(0, [0.96, None], in_flight=1), trace(1, [0.97]), trace(2)])
-
     ranked = SCHEDULERS["uct"].rank(replace(forest, params={"c": 0.5}))
-
     # Of the two other nodes 0.96 beats both, 0.97 one, the crash none; three are committed and one is open.
     visits = {"t0": 4, "t1": 2, "t2": 1}
     expected = {name: 1 / 2 + 0.5 * math.sqrt(math.log(5) / n) for name, n in visits.items()}
@@ -357,7 +341,6 @@ def test_a_wrong_parameter_is_refused_with_those_that_there_are(
 ) -> None:
     with pytest.raises(Invalid, match=problem) as refused:
         checked_params(name, SCHEDULERS[name], params)
-
     assert remedy in (refused.value.hint or "")
 
 
@@ -384,10 +367,8 @@ def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
     ranked: list[Ranked], problem: str
 ) -> None:
     forest = ForestView("mar11", 1, [trace(0), trace(1)])
-
     with pytest.raises(Conflict, match=problem) as refused:
         ranking("mine:Fixed", Fixed(*ranked), forest)
-
     assert "trace/configure" in (refused.value.hint or "")
 
 
@@ -404,8 +385,6 @@ def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
 def test_a_plug_in_that_fails_says_why_and_is_no_fault_of_ours(answer: str, problem: str) -> None:
     known: dict[str, Any] = {"TraceScheduler": TraceScheduler, "Ranked": Ranked}
     exec(f"class Mine(TraceScheduler):\n    def rank(self, forest):\n        {answer}", known)
-
     with pytest.raises(Conflict, match=problem) as refused:
         ranking("mine:Mine", known["Mine"](), ForestView("mar11", 1, [trace(0), trace(1)]))
-
     assert refused.value.fields["code"] == "broken_scheduler"

@@ -42,7 +42,6 @@ def test_each_kind_of_token_has_its_price() -> None:
 )
 def test_a_dated_name_has_the_price_of_the_model(model: str, known_as: str | None) -> None:
     expected = None if known_as is None else LIST_PRICES[known_as]
-
     assert price_of(model, None) == expected
 
 
@@ -58,7 +57,6 @@ def test_no_request_costs_more_than_is_reserved_for_it(
     read = data.draw(st.integers(0, most.cache_written))
     cached = data.draw(st.integers(0, most.cache_written - read))
     used = UsedTokens(read, written, cached, most.cache_written - read - cached)
-
     assert used.tokens <= most.tokens
     assert micro_usd(used, price) <= micro_usd(most, price)
 
@@ -78,7 +76,6 @@ DRAWN = st.floats(0, 1, exclude_max=True)
 @given(drawn=DRAWN)
 def test_pauses_double_up_to_the_longest_and_differ(tries: int, longest: float, drawn: float) -> None:
     found = pause_s(tries, None, 1000, drawn, BACKOFF)
-
     assert found is not None
     assert longest / 2 <= found <= longest
 
@@ -90,5 +87,4 @@ def test_no_pause_is_longer_than_the_time_that_is_left(
     tries: int, asked: float | None, left: float, drawn: float
 ) -> None:
     found = pause_s(tries, asked, left, drawn, BACKOFF)
-
     assert found is None or 0 <= found < left

@@ -54,8 +54,6 @@ def test_without_a_language_model_the_templates_write() -> None:
 def test_a_language_model_is_asked_waited_for_asked_again_and_given_up() -> None:
     waits, late = 1000.0, 1000.0 - ANSWERED_S
     asks = [ProgramAsk(1, n, at, "50 results") for n, at in ((1, waits), (1, late), (2, waits), (2, late))]
-
     steps = [next_step(facts(50, ask=ask), has_author=True) for ask in (None, *asks)]
-
     asked = [("ask", 1), ("wait", 1), ("ask", 2), ("wait", 2)]
     assert [(s.what, s.attempt) for s in steps] == [*asked, ("templates", 0)]

@@ -28,7 +28,6 @@ def runs(count: int, seed: int = 1) -> list[tuple[dict[str, Value], float]]:
 
 def test_the_best_part_of_each_range_and_the_parts_that_do_worse_are_found() -> None:
     best, rejected = regions_of([LR, DEPTH, OPTIMIZER], runs(200))
-
     named = {r.dimension: r for r in best}
     assert named["DEPTH"].high == 12
     assert named["DEPTH"].is_clear
@@ -38,9 +37,7 @@ def test_the_best_part_of_each_range_and_the_parts_that_do_worse_are_found() -> 
 
 def test_every_run_stands_in_one_part_and_equal_values_stay_together() -> None:
     given = [({"DEPTH": depth}, float(n)) for n, depth in enumerate([2] * 9 + [3] * 9 + [4] * 2)]
-
     best, rejected = regions_of([DEPTH], [*given])
-
     assert {(r.low, r.high, r.runs) for r in (*best, *rejected)} == {(2, 2, 9), (3, 4, 11)}
 
 
@@ -117,9 +114,7 @@ def test_words_of_others_stand_in_code_spans_and_nowhere_else() -> None:
 
 def test_of_a_metric_to_maximise_the_highest_deltas_are_best() -> None:
     given = [(config, -value) for config, value in runs(200)]
-
     best, rejected = regions_of([DEPTH], given, "maximize")
-
     assert best[0].high == 12
     assert best[0].apart > 0
     assert rejected[0].low == 2

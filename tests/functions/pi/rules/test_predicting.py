@@ -35,14 +35,12 @@ def names(runs: list[Experiment]) -> set[str]:
 
 def test_a_run_ends_like_those_that_stood_where_it_stands() -> None:
     others = [ended(f"e{rank}", rank) for rank in (0, 10, 30, 45, 50, 52, 60, 80, 100)]
-
     assert names(alike(RUNNING, others)) == {"e30", "e45", "e50", "e52", "e60"}
 
 
 def test_runs_of_another_claim_and_reference_runs_say_nothing_while_there_are_enough_of_its_own() -> None:
     own = [ended(f"own{n}", 0) for n in range(NEIGHBOURS)]
     others = [ended("other", 50, hypothesis_id="g"), ended("reference", 50, is_reference=True)]
-
     assert names(alike(RUNNING, [*others, *own])) == names(own)
     assert names(alike(RUNNING, [*others, *own[1:]])) >= names(others)
 
@@ -75,8 +73,6 @@ def early(night: Batches, running: list[Experiment] | None = None) -> EarlyFacts
 def test_without_finished_runs_what_stands_is_predicted_with_all_confidence(night: Batches) -> None:
     facts = night.beliefs.early(night.running, [], Spread(), {}, 30, 1000.0)
     now = decided(map(Population.read, facts.populations.values()), night.beliefs.open, None)
-
     found = predicted(facts, 1, now, Random(7), resamples=4)
-
     assert found is not None
     assert (found.decision, found.confidence) == (now, 1.0)

@@ -94,14 +94,12 @@ def step_of(p: Pipeline, **stands: Any) -> PipelineStep:
 
 def test_a_draft_begins_after_ten_ticks_of_a_batch_and_not_before() -> None:
     p = running(ticks_drafted=70)
-
     assert not wants_draft(facts(p, ticks=79).stand, TERMS)
     assert wants_draft(facts(p, ticks=80).stand, TERMS)
 
 
 def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() -> None:
     step = step_of(ready(), results=120, ticks=33)
-
     assert (step.kind, step.after.batch_id, step.after.confirmed_count) == ("confirmed", 6, 1)
     assert step.after.bank == pytest.approx(0.58)
     assert step.after.draft is not None
@@ -121,7 +119,6 @@ def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() 
 )
 def test_a_draft_that_does_not_hold_is_flushed_and_takes_trust(stands: dict[str, Any], reason: str) -> None:
     step = step_of(ready(p=running(bank=0.9)), **stands)
-
     assert (step.kind, step.data["reason"]) == ("flushed", reason)
     assert step.after.draft is None
     assert (step.after.last_flush_token, step.after.flush_count) == ("t-spec-1", 1)
@@ -132,7 +129,6 @@ def test_a_draft_that_does_not_hold_is_flushed_and_takes_trust(stands: dict[str,
 def test_a_hypothesis_that_leads_as_predicted_or_as_before_is_no_flip(hypothesis_id: str) -> None:
     p = ready(predicted=BatchDecision(hypothesis_id="depth", strategy="investigate"))
     targets = (5, 3) if hypothesis_id == "lr" else (3, 5)
-
     assert next_step(facts(p, targets=targets), TERMS) is None
 
 

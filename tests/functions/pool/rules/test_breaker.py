@@ -45,7 +45,6 @@ def test_a_probe_is_wanted_once_so_many_runs_in_a_row_have_crashed() -> None:
 
 def test_a_probe_is_a_further_run_of_a_baseline_that_a_worker_has_run() -> None:
     ran = experiment(baseline=True, status="keep", val_bpb=1.0, attempt=1)
-
     others = [ran.model_copy(update=to) for to in ({"baseline": False}, {"val_bpb": None}, {"attempt": 0})]
     assert is_probe(ran)
     assert not any(map(is_probe, [None, *others]))
@@ -60,7 +59,6 @@ def test_each_time_it_opens_again_the_cool_down_doubles_up_to_an_hour(trips: int
 
 def test_a_gpu_that_is_out_may_try_runs_once_it_has_cooled_down() -> None:
     out = gpu(tripped="crashes", tripped_until=100.0)
-
     assert not may_try(out, 99.9)
     assert may_try(out, 100.0)
     assert not may_try(gpu(tripped_until=None), 100.0)

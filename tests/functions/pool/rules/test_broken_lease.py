@@ -141,7 +141,6 @@ def test_a_renewed_lease_ends_no_sooner_than_it_did_nor_after_its_deadline(
     deadline: float | None, more: dict[str, Any], ends: float, new_deadline: float | None
 ) -> None:
     found = renewal(gpu(deadline=deadline), 100.0, 60.0, **{"extended_s": None, "stops": False, **more})
-
     assert found is not None
     assert found.expires_at == ends
     assert found.fields.get("deadline") == (None if new_deadline is None else f"{new_deadline:.6f}")

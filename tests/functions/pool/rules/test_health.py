@@ -46,7 +46,6 @@ def test_a_silent_gpu_is_offline_for_every_reader(status: str) -> None:
 )
 def test_a_sample_is_judged(health: dict[str, Any], word: str | None) -> None:
     found = told_of(gpu(health=health, sampled_at=100.0), 110.0)
-
     assert (found is None) if word is None else (found is not None and word in found)
 
 
@@ -103,7 +102,6 @@ def test_counts_add_up_to_the_total() -> None:
 
 def test_a_sick_gpu_is_healthy_again_after_enough_good_samples_in_a_row() -> None:
     sick = gpu(sick="hot")
-
     assert judge_sample(gpu(), None) is None
     assert judge_sample(sick, None) == FlagChange("a good sample", {"good_samples": 1})
     nearly = sick.model_copy(update={"good_samples": 2})

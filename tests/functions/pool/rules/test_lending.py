@@ -45,7 +45,6 @@ def test_an_agent_gets_a_fresh_gpu_that_is_large_enough_and_carries_its_labels()
 
 def test_a_worker_is_lent_only_gpus_that_it_registered() -> None:
     idle = [gpu("lab's"), gpu("hers", owner="ann"), gpu("his", owner="bob")]
-
     assert chosen(ANN, wanted(*idle)) == ["hers"]
     assert chosen(LOCAL, wanted(*idle)) == ["lab's", "hers", "his"]
 
@@ -63,7 +62,6 @@ def test_an_agent_s_own_gpus_are_lent_to_it_alone_and_before_the_lab_s() -> None
 
 def test_a_retest_is_lent_only_the_class_of_gpu_that_its_experiment_ran_on() -> None:
     idle = [gpu("a", gpu_name="A100"), gpu("h", gpu_name="H100")]
-
     assert chosen(LOCAL, wanted(*idle, retest_of="mar11-1", gpu_class="H100")) == ["h"]
     assert chosen(LOCAL, wanted(*idle, gpu_class="H100")) == ["a", "h"]
 
@@ -71,7 +69,6 @@ def test_a_retest_is_lent_only_the_class_of_gpu_that_its_experiment_ran_on() -> 
 @pytest.mark.parametrize("status", ["queued", "leased", "running"])
 def test_while_a_worker_has_it_or_will_have_it_no_gpu_is_lent(status: str) -> None:
     asked = wanted(gpu("free"), status=status)
-
     assert chosen(LOCAL, asked) == []
     assert status in why_none(asked)
 
@@ -137,7 +134,6 @@ def test_waiting_experiments_are_matched_with_gpus(match: str) -> None:
 
 def test_a_dispatcher_lends_fresh_gpus_of_the_labs_own_workers() -> None:
     idle = [gpu("fresh", heartbeat_at=90.0), gpu("silent"), gpu("remote", heartbeat_at=90.0, owner="ann")]
-
     assert [g.gpu_id for g in lendable(Line(100.0, idle, [], [], []), stale_s=60.0)] == ["fresh"]
 
 
@@ -158,5 +154,4 @@ def test_a_disturbed_run_avoids_its_slot_while_another_one_of_that_class_serves_
     other: dict[str, Any], fields: dict[str, Any], avoids: str | None
 ) -> None:
     disturbed = experiment(1, avoided_gpu="g0", **fields)
-
     assert with_a_slot(disturbed, [gpu("g0"), gpu("g1", **other)]).avoided_gpu == avoids

@@ -67,13 +67,11 @@ def test_untried_categories_are_named_first_and_then_those_that_paid_off_best() 
 
 def test_what_pays_off_has_three_tries_and_more_than_three_in_ten_kept() -> None:
     stats = {"a": (10, 3), "b": (10, 4), "c": (2, 2), "d": (3, 3)}
-
     assert high_yield(stats) == ["d", "b"]
 
 
 def test_ten_tries_without_a_keep_are_barren() -> None:
     stats = {"hyperparams": (15, 0), "optimizer": (10, 0), "attention": (9, 0), "activation": (20, 1)}
-
     assert barren(stats) == {"hyperparams": 15, "optimizer": 10}
     assert "Barren so far: 15 hyperparams, 0 keeps, 10 optimizer, 0 keeps." in ideas(
         "exploit", barren=barren(stats)
@@ -82,7 +80,6 @@ def test_ten_tries_without_a_keep_are_barren() -> None:
 
 def test_the_least_tried_category_is_one_where_few_tries_came_to_nothing() -> None:
     enough: dict[str, tuple[int, int]] = dict.fromkeys(CATEGORIES, (7, 0))
-
     assert least_tried_of({}, CATEGORIES) == "architecture"
     assert least_tried_of({"architecture": (1, 0), "optimizer": (2, 0)}, CATEGORIES) == "hyperparams"
     assert least_tried_of({"architecture": (9, 9), "optimizer": (2, 2)}, CATEGORIES) == "optimizer"
@@ -103,9 +100,7 @@ def test_exploring_names_a_category_and_what_was_tried_there() -> None:
 
 def test_every_pair_was_tried_is_said_only_where_it_is_true() -> None:
     near = [experiment(n, category="optimizer") for n in (1, 2, 3)]
-
     [none], [one], [many] = (ideas("combine", near=near[:n]) for n in (0, 1, 3))
-
     assert "No near miss is there" in none
     assert "One near miss alone" in one
     assert "mar11-1" in one
@@ -114,7 +109,6 @@ def test_every_pair_was_tried_is_said_only_where_it_is_true() -> None:
 
 def test_after_many_crashes_in_a_row_nothing_new_is_suggested() -> None:
     crash = experiment(3, status="crash", error="boom")
-
     assert ideas("explore", recent=[crash], crashes_in_a_row=3) == [
         "Run mar11-1 unchanged: 3 runs in a row crashed.",
         "Avoid what crashed mar11-3: boom",
@@ -191,6 +185,5 @@ def test_there_is_always_something_to_try_and_it_stays_short(
 @given(st.text(), st.integers(2, 80))
 def test_short_is_one_line_of_so_many_characters(text: str, most: int) -> None:
     line = short(text, most)
-
     assert len(line) <= most
     assert line.split() == line.split(" ") or line == ""

@@ -71,7 +71,6 @@ def test_a_try_in_the_category_of_the_newest_keep_exploits_and_one_elsewhere_exp
 def test_evidence_fades() -> None:
     old = [("a", True)] + [("b", False)] * 40
     found = yields(old)
-
     assert found["a"].keeps == found["a"].tries == pytest.approx(0.135, abs=0.001)
     assert found["b"].tries == pytest.approx(17.7, abs=0.1)
     assert NONE.expected == 0.25 < found["a"].expected < yields([("a", True)])["a"].expected
@@ -86,14 +85,12 @@ def test_more_evidence_of_one_rate_means_a_lower_bound() -> None:
 def test_what_pays_is_gone_on_with_and_left_once_it_pays_no_more() -> None:
     pays = [BASELINE, *([tried("optimizer", "keep"), tried("attention")] * 3), tried("optimizer", "keep")]
     pays += [tried("optimizer", "keep")] * 4
-
     assert best_mode(pays, 0)[0] == "exploit"
     assert best_mode([*pays, *[tried("optimizer")] * 12], 0)[0] != "exploit"
 
 
 def test_two_near_misses_are_needed_to_combine_and_a_keep_to_go_on() -> None:
     barren = [tried(c) for c in ("optimizer", "attention", "ablation", "ablation", "ablation")] * 2
-
     assert best_mode(barren, 1)[0] == "explore"
     assert best_mode(barren, 2)[0] == "combine"
 
@@ -121,7 +118,6 @@ def test_what_is_explored_is_neither_a_mode_nor_what_was_kept_last(ends: list[En
 
 def test_the_category_that_was_kept_often_is_explored_first() -> None:
     ends = [tried("embedding", "keep"), tried("optimizer"), tried("embedding"), tried("attention", "keep")]
-
     assert best_category(ends, CATEGORIES) == "embedding"
     assert best_category([], CATEGORIES) == "architecture"
 

@@ -104,14 +104,12 @@ def test_categories_of_other_types_are_other_categories() -> None:
 @pytest.mark.parametrize("at", ["min", "max", "categories"])
 def test_numbers_that_no_client_can_handle_are_refused(at: str, bad: float) -> None:
     fields: dict[str, Any] = OPTIMIZER | {at: [bad]} if at == "categories" else LR | {at: bad}
-
     with pytest.raises((Invalid, ValidationError)):
         dimension(fields)
 
 
 def test_an_int_takes_whole_numbers_however_they_are_spelt() -> None:
     found = dimension(DEPTH, min=4.0, max=24.0)
-
     assert [type(end) for end in (found.min, found.max)] == [int, int]
 
 
@@ -143,7 +141,6 @@ def _is_its_own(found: Dimension, has: object) -> None:
 @given(dimensions())
 def test_what_is_let_in_stays_valid_in_the_state(found: Dimension) -> None:
     stored = Dimension.model_validate_json(found.model_dump_json())
-
     assert stored.model_dump_json() == found.model_dump_json()
     assert list(violations([stored])) == []
 
@@ -153,9 +150,7 @@ def test_a_range_of_floats_has_short_numbers_in_it(found: Dimension) -> None:
     assume(found.dtype in ("float", "float_log"))
     assert found.min is not None
     assert found.max is not None
-
     lowest, highest = short_within(found.min, found.max)
-
     assert found.min <= lowest < highest <= found.max
     assert value_of(found, lowest) == lowest
 
@@ -186,7 +181,6 @@ def test_unfreezing_leaves_the_dimension_as_it_was_before() -> None:
     before = dimension(LR)
     held = frozen(before, 0.001, by="ann", at=5.0, reason="x")
     assert held is not None
-
     assert unfrozen(held) == before
     assert unfrozen(before) is None
 
@@ -196,9 +190,7 @@ def test_unfreezing_leaves_the_dimension_as_it_was_before() -> None:
 
 def test_defining_again_adds_and_changes_and_replacing_removes_the_rest() -> None:
     before, deeper = [dimension(LR), dimension(DEPTH)], [dimension(DEPTH, max=30), dimension(OPTIMIZER)]
-
     made, replaced = (defined(before, deeper, replace=r, by="ann", at=1.0) for r in (False, True))
-
     assert [d.name for d in made.dimensions] == ["LR", "DEPTH", "OPTIMIZER"]
     assert (made.added, made.changed, made.removed) == (["OPTIMIZER"], ["DEPTH"], [])
     assert [d.name for d in replaced.dimensions] == ["DEPTH", "OPTIMIZER"]
@@ -207,10 +199,8 @@ def test_defining_again_adds_and_changes_and_replacing_removes_the_rest() -> Non
 
 def test_what_was_measured_stays_while_the_dtype_does() -> None:
     measured = dimension(LR).model_copy(update={"importance": 0.5, "n_samples": 30})
-
     wider = defined([measured], [dimension(LR, max=1)], replace=False, by="ann", at=1.0).dimensions[0]
     other = defined([measured], [dimension(LR, dtype="float")], replace=False, by="ann", at=1.0).dimensions[0]
-
     assert (wider.importance, wider.n_samples) == (0.5, 30)
     assert (other.importance, other.n_samples) == (None, 0)
 
@@ -218,9 +208,7 @@ def test_what_was_measured_stays_while_the_dtype_does() -> None:
 def test_a_freeze_stands_while_its_value_is_in_the_range() -> None:
     held = frozen(dimension(DEPTH), 20, by="ann", at=5.0, reason="x")
     assert held is not None
-
     kept = defined([held], [dimension(DEPTH, max=22)], replace=True, by="bob", at=6.0)
-
     assert (kept.dimensions[0].frozen_value, kept.dimensions[0].frozen_by, kept.froze) == (20, "ann", [])
     with pytest.raises(Invalid, match="20 is outside its range, and it is frozen there"):
         defined([held], [dimension(DEPTH, max=16)], replace=True, by="bob", at=6.0)
@@ -228,7 +216,6 @@ def test_a_freeze_stands_while_its_value_is_in_the_range() -> None:
 
 def test_a_tag_has_so_many_dimensions_and_each_name_once() -> None:
     many = [dimension(DEPTH, name=f"D{n}") for n in range(MOST)]
-
     with pytest.raises(Invalid, match=f"a tag has at most {MOST}"):
         defined(many, [dimension(LR)], replace=False, by="ann", at=1.0)
     with pytest.raises(Invalid, match="two dimensions of this name"):
@@ -241,5 +228,4 @@ def test_a_tag_has_so_many_dimensions_and_each_name_once() -> None:
 )
 def test_a_stored_dimension_that_could_not_be_defined_is_a_violation(changes: dict[str, Any]) -> None:
     [told] = violations([dimension(DEPTH).model_copy(update=changes), dimension(LR)])
-
     assert "dimension" in told

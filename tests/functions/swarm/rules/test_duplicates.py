@@ -74,7 +74,6 @@ def test_where_repeats_are_the_purpose_all_trials_may_run_at_once(strategy: Swar
 
 def test_what_is_compared_with_its_reference_is_run_any_number_of_times() -> None:
     often = RunCounts(trials=60, in_flight=9)
-
     assert may_run(often, 0.3, "investigate", Duplicates(), is_of_claim=True)
     assert not may_run(often, 0.3, "investigate", Duplicates())
 
@@ -91,7 +90,6 @@ def fp(**config: Value) -> str:
 
 def test_a_fingerprint_is_the_digest_of_a_text_that_never_changes() -> None:
     text = canonical({"LR": 0.001, "DEPTH": 8, "NAME": "é"})
-
     assert text == r'{"DEPTH":8,"LR":0.001,"NAME":"\u00e9"}'
     assert fp(LR=0.001, DEPTH=8) == hashlib.sha256(b'{"DEPTH":8,"LR":0.001}').hexdigest()
 
@@ -99,7 +97,6 @@ def test_a_fingerprint_is_the_digest_of_a_text_that_never_changes() -> None:
 @given(CONFIGS, CONFIGS)
 def test_configs_that_differ_have_other_texts(one: dict[str, Value], other: dict[str, Value]) -> None:
     assume(one.keys() != other.keys() or any(not same(one[name], other[name]) for name in one))
-
     assert canonical(one) != canonical(other)
 
 
@@ -117,7 +114,6 @@ def test_a_number_has_the_type_of_its_dimension() -> None:
 
 def test_true_is_not_one_nor_a_text_a_number() -> None:
     flag = [dimension("FLAG", "categorical", categories=[1, True, "1", 0, False])]
-
     assert len({fingerprint({"FLAG": value}, flag) for value in (1, True, "1", 0, False)}) == 5
     assert fingerprint({"FLAG": 1.0}, flag) == fingerprint({"FLAG": 1}, flag)
     assert fp(DROPOUT=True) != fp(DROPOUT=1)
@@ -126,6 +122,5 @@ def test_true_is_not_one_nor_a_text_a_number() -> None:
 @given(dimensions(), VALUES)
 def test_a_normalised_config_stays_as_it_is(found: Dimension, value: Value) -> None:
     once = normalised({"A": value}, [found])
-
     assert canonical(normalised(once, [found])) == canonical(once)
     assert same(once["A"], value)

@@ -49,7 +49,6 @@ def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextF
 
 def test_a_frozen_dimension_fits_at_its_value_alone() -> None:
     frozen = DEPTH.model_copy(update={"frozen": True, "frozen_value": 4})
-
     assert [fits({"DEPTH": depth}, [frozen]) for depth in (4, 5)] == [True, False]
 
 
@@ -112,7 +111,6 @@ def test_a_run_and_its_extension_end_before_published_workers_kill_it(
 ) -> None:
     policy = Policy().changed(values)
     time_s = run_time_s(policy)
-
     assert (time_s, extension_s(time_s, policy)) == (budget_s, extend_s)
     assert budget_s + extend_s <= LONGEST_S
 
@@ -135,6 +133,5 @@ def test_what_becomes_of_the_run_of_a_worker_that_asks_again(run: Experiment | N
 
 def test_the_config_of_a_lost_run_waits_for_another_worker() -> None:
     ending = lost(running(proposal_priority=0.7), "silent")
-
     back = QueuedConfig.read(ending.returned or "")
     assert (back.config, back.priority, ending.status) == ({"LR": 0.1}, 0.7, "lost")

@@ -30,7 +30,6 @@ def number(config: Mapping[str, Value], name: str) -> float:
 
 def test_effects_that_add_up_explain_their_shares_of_the_variance() -> None:
     found = importances([A, B, C], seen([A, B, C], lambda c: 2 * number(c, "A") + number(c, "B")))
-
     assert found["A"].importance == pytest.approx(0.8, abs=0.06)  # variances of 4 / 12 and 1 / 12
     assert found["B"].importance == pytest.approx(0.2, abs=0.06)
     assert found["C"].importance < 0.02

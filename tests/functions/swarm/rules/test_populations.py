@@ -56,7 +56,6 @@ def worker(number: int, **fields: object) -> SwarmWorker:
 def test_every_second_compared_run_is_a_reference_run_and_half_of_the_workers_begin_with_one() -> None:
     begin = [begins_with_a_reference(n) for n in range(1, 9)]
     later = [begins_with_a_reference(n, population_id="pop_1") for n in range(1, 9)]
-
     assert sum(begin) == 4
     assert not any(later)
     assert begins_with_a_reference(1, population_id="pop_1", compared=1)
@@ -64,9 +63,7 @@ def test_every_second_compared_run_is_a_reference_run_and_half_of_the_workers_be
 
 def test_a_claim_that_irrelevance_will_settle_has_one_reference_run_for_three_others() -> None:
     purpose = replace(TESTS, tests_for_reference=3)
-
     found = [begins_with_a_reference(1, purpose, population_id="pop_1", compared=n) for n in range(5)]
-
     assert found == [False, False, False, True, True]
     assert begins_with_a_reference(1, purpose)
 
@@ -74,7 +71,6 @@ def test_a_claim_that_irrelevance_will_settle_has_one_reference_run_for_three_ot
 def test_claims_with_fewer_reference_runs_are_tested_more_within_their_share() -> None:
     policy = USUAL.changed({"belief.reference_share": 0.1})
     few = [claiming("a", 10, tests_for_reference=3), claiming("b", 10, tests_for_reference=3)]
-
     assert compared_share(few[0], few, policy) == pytest.approx(0.4)
 
 
@@ -84,15 +80,12 @@ def test_reference_runs_are_at_most_their_share_where_every_population_tests_its
 ) -> None:
     policy = USUAL.changed({"belief.reference_share": share})
     all_of_them = [claiming("a", 3), claiming("b", 20), claiming("c", 0)]
-
     found = [compared_share(p, all_of_them, policy) for p in all_of_them]
-
     assert found == pytest.approx([compared] * 3)
 
 
 def test_a_claim_is_tested_by_every_run_while_few_workers_test_claims() -> None:
     settled, tested = population("a", "converge", 50), claiming("b", 20)
-
     assert compared_share(tested, [settled, tested]) == 1.0
     assert compared_share(settled, [settled, tested]) == 0.0
 
@@ -100,19 +93,15 @@ def test_a_claim_is_tested_by_every_run_while_few_workers_test_claims() -> None:
 def test_populations_that_look_for_the_best_config_test_less_where_others_need_the_reference_runs() -> None:
     policy = USUAL.changed({"belief.reference_share": 0.25})
     tests, searches = claiming("a", 30), searching("b", 30)
-
     alone = compared_share(searches, [searches], policy)
     beside = [compared_share(p, [tests, searches], policy) for p in (tests, searches)]
-
     assert alone == 0.5
     assert beside == pytest.approx([2 / 3, 1 / 3], abs=0.001)
 
 
 def test_runs_that_test_no_claim_look_for_the_best_config() -> None:
     tests = claiming("a", 30)
-
     last = purpose_of(tests, [tests], USUAL.changed({"belief.reference_share": 0.25}), 0.999)
-
     assert (last.strategy, last.shape) == ("exploit", SEARCHES)
     assert not last.is_compared
     assert tests.queued == SEARCHES
@@ -136,8 +125,6 @@ def test_where_workers_own_baselines_are_the_evidence_every_run_is_for_the_claim
 
 def test_a_reference_run_is_of_the_reference_config_whatever_the_claim_allows() -> None:
     claimed = Purpose("investigate", Shape("investigate", ("DEPTH",), {"DEPTH": {"min": 10}}, CENTER))
-
     config = reference_config(worker(1, compared=9, population_id="pop_1"), claimed, SOME)
-
     assert config == CENTER
     assert is_reference(config, claimed)

@@ -104,9 +104,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
 def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     layers = [LAYERS]
     tried = {fingerprint({"LAYERS": n}, layers): RunCounts(trials=1) for n in (1, 2, 4)}
-
     proposals = refilled(layers, [], INVESTIGATE, tried, 2, Random(1))
-
     assert {p.config["LAYERS"] for p in proposals} == {3, 5}
 
 
@@ -115,9 +113,7 @@ def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
 
 def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
     tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(n) for value, n in (("on", 40), ("off", 30))}
-
     proposals = refilled([FLAG], [], INVESTIGATE, tried, 4, Random(1))
-
     assert [p.config for p in proposals] == [{"FLAG": "off"}]
     assert "nothing else is left" in proposals[0].why
 
@@ -136,7 +132,6 @@ def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
 )
 def test_every_100_results_the_best_configs_get_neighbours(ended: int, promotes: bool) -> None:
     found = reasons(ended)
-
     assert (found["near"] > 50) is promotes
     assert (found["near"] > 0) is promotes
     assert 0 < found["moonshot"] < 30
@@ -183,7 +178,6 @@ def facts(*waiting: str, population: Population = EVERYONE, **changes: Any) -> R
 def test_a_config_that_was_proposed_before_much_was_learned_leaves_the_queue() -> None:
     old = QueuedConfig(CONFIG, 0.5, "random", results=MANY - 11).text(1)
     new = QueuedConfig(CONFIG, 0.5, "random", results=MANY - 10).text(2)
-
     assert replenished(facts(old, new), everyone("swarm"), Random(1)).dropped == [old]
 
 

@@ -56,18 +56,14 @@ def test_the_posterior_is_that_of_the_joint_normal_distribution() -> None:
 def test_the_gradient_is_that_of_the_density(logs: Floats) -> None:
     at = points(12)
     search = gaussian_process._ScaleSearch(at, truth(at), NOMINAL)
-
     _, gradient = search.loss(logs)
-
     slow = approx_fprime(logs, lambda x: search.loss(x)[0], 1e-6)
     assert gradient == pytest.approx(slow, rel=1e-3, abs=1e-3)
 
 
 def test_it_finds_which_axis_matters_and_how_large_the_noise_is() -> None:
     model = learned(120, noise=0.3)
-
     first, second, category = 1 / np.sqrt(model.precisions)
-
     assert second > 3 * first
     assert math.isfinite(category)
     assert model.noise * model.scale**2 == pytest.approx(0.09, rel=0.5)
@@ -76,10 +72,8 @@ def test_it_finds_which_axis_matters_and_how_large_the_noise_is() -> None:
 @pytest.mark.parametrize(("factor", "shift"), [(1e-9, 0.0), (1e6, -3.0), (1.0, 1e6)])
 def test_the_unit_of_the_results_does_not_matter(factor: float, shift: float) -> None:
     at, others = points(30), points(10, 9)
-
     mean, variance = fitted(at, truth(at), NOMINAL).predicted(others)
     scaled, larger = fitted(at, factor * truth(at) + shift, NOMINAL).predicted(others)
-
     assert (scaled - shift) / factor == pytest.approx(mean, rel=1e-3, abs=1e-3)
     assert larger / factor**2 == pytest.approx(variance, rel=1e-2)
 
@@ -87,9 +81,7 @@ def test_the_unit_of_the_results_does_not_matter(factor: float, shift: float) ->
 @pytest.mark.parametrize("values", [[1.0], [2.0, 2.0], [0.0] * 30])
 def test_results_that_say_nothing_are_no_error(values: list[float]) -> None:
     model = fitted(points(len(values)), np.array(values), NOMINAL)
-
     mean, variance = model.predicted(points(4, 9))
-
     assert mean == pytest.approx(values[0])
     assert np.all(variance > 0)
 
@@ -102,18 +94,14 @@ def test_results_that_say_nothing_are_no_error(values: list[float]) -> None:
 def test_the_expected_improvement_is_the_integral(z: float, deviation: float) -> None:
     best = 2.0
     mean = best - z * deviation
-
     found = log_expected_improvement(np.array([mean]), np.array([deviation]), best)[0]
-
     slow, _ = quad(lambda u: u * norm.pdf(u - z), 0, max(z, 0) + 12, epsabs=0, epsrel=1e-10)
     assert found == pytest.approx(math.log(slow) + math.log(deviation), rel=1e-6, abs=1e-6)
 
 
 def test_improvements_that_are_hardly_possible_still_have_an_order() -> None:
     far = np.array([-10.0, -100.0, -1e4, -1e8])
-
     found = log_expected_improvement(-far, np.ones(4), 0.0)
-
     assert np.all(np.isfinite(found))
     assert np.all(np.diff(found) < 0)
 

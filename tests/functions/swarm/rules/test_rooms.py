@@ -47,7 +47,6 @@ def shares(shape: Shape, of: Dimension) -> dict[str, float]:
 @pytest.mark.parametrize("strategy", ["investigate", "falsify", "decision_sprint"])
 def test_what_is_compared_with_a_center_lies_in_every_section(strategy: str) -> None:
     found = shares(Shape(strategy, free=("LR",), center=CENTER), LR)  # type: ignore[arg-type]
-
     assert len(found) == 3
     assert all(0.2 < share < 0.55 for share in found.values()), found
 
@@ -70,13 +69,11 @@ def test_what_is_compared_with_a_center_goes_where_evidence_lacks(of: Dimension)
 
 def test_what_looks_for_good_values_is_drawn_uniformly() -> None:
     found = shares(Shape("investigate", free=("LR",)), LR)
-
     assert found["0.000398..0.0251"] == pytest.approx(0.6, abs=0.06)
 
 
 def test_each_other_category_is_a_section() -> None:
     found = shares(Shape("falsify", free=("OPTIMIZER",), center=CENTER), METHOD)
-
     assert found == {'"sgd"': pytest.approx(0.5, abs=0.06), '"lion"': pytest.approx(0.5, abs=0.06)}
 
 
@@ -92,5 +89,4 @@ def test_each_other_category_is_a_section() -> None:
 def test_a_range_has_two_ends_and_a_middle(some: Dimension, names: list[str]) -> None:
     room = room_of(some)
     assert room is not None
-
     assert list(sections_of(room)) == names

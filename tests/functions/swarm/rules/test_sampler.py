@@ -40,9 +40,7 @@ def mean_of(proposals: Sequence[ConfigProposal]) -> float:
 def test_what_it_takes_for_the_best_is_what_all_runs_speak_for_and_not_the_luckiest() -> None:
     seen = learned(100)
     lucky = max(seen, key=lambda one: bowl(one.config, Random(0), noise=0.0))
-
     found = MODEL.believed_best(SOME, [*seen, Observation(lucky.config, -0.05)])
-
     assert bowl(found or {}, Random(0), noise=0.0) < BLIND / 3
 
 
@@ -76,10 +74,8 @@ def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
     seen, rng = learned(), Random(5)
     worst = max(range(60), key=lambda n: seen[n].value or 0.0)
     seen[worst] = Observation(seen[worst].config, poison)
-
     misled = proposed(seen)
     after = proposed([*seen, *(Observation(p.config, bowl(p.config, rng)) for p in misled)])
-
     assert mean_of(after) < 0.5 * BLIND
 
 

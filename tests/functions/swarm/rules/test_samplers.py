@@ -82,7 +82,6 @@ def test_it_learns_on_a_metric_of_any_scale(
     sampler: ConfigSampler, best: str, factor: float, shift: float
 ) -> None:
     seen = [Observation(o.config, factor * (o.value or 0.0) + shift) for o in by_optimizer(best)]
-
     assert share(proposed(sampler, seen), "OPTIMIZER", best) > 0.75
 
 
@@ -92,7 +91,6 @@ def test_crashes_are_evidence_against_what_crashed(sampler: ConfigSampler) -> No
         Observation(o.config, None if o.config["OPTIMIZER"] == "sgd" else o.value)
         for o in by_optimizer("adam", gain=0.0)
     ]
-
     assert share(proposed(sampler, seen), "OPTIMIZER", "sgd") < 0.05
 
 
@@ -100,16 +98,13 @@ def test_crashes_are_evidence_against_what_crashed(sampler: ConfigSampler) -> No
 def test_it_tells_true_from_one(sampler: ConfigSampler) -> None:
     flag = dimension("FLAG", "categorical", categories=[1, True])
     seen = [Observation({"FLAG": value}, float(value is True)) for value in (1, True) * 20]
-
     first = [sampler.propose([flag], seen, INVESTIGATE, 1, Random(seed))[0] for seed in range(20)]
-
     assert sum(type(p.config["FLAG"]) is int for p in first) > 14
 
 
 @each
 def test_equal_results_teach_nothing_and_stop_nothing(sampler: ConfigSampler) -> None:
     proposals = proposed(sampler, runs([0.25] * 26))
-
     assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
     assert len({p.config["LAYERS"] for p in proposals}) >= 4
 
@@ -119,6 +114,5 @@ def test_where_all_is_frozen_every_proposal_is_the_one_config(sampler: ConfigSam
     stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
     config: dict[str, Value] = {"DEPTH": 8, "OPTIMIZER": "sgd"}
     seen = runs([0.1, 0.2, 0.3], stands)
-
     assert [p.config for p in promoted(seen, stands, Random(1))] == [config]
     assert [p.config for p in proposed(sampler, seen, stands, n=5)] == [config] * 5

@@ -72,7 +72,6 @@ def test_a_float_log_is_drawn_by_factors() -> None:
     found = Counter(
         math.floor(math.log10(lr)) for lr in numbers(drawn(INVESTIGATE, n=3000), "LR") if lr < 0.1
     )
-
     assert found.keys() == {-4, -3, -2}
     assert min(found.values()) > 850
 
@@ -84,9 +83,7 @@ def test_a_canary_varies_in_its_share_of_the_configs_only() -> None:
     for share in (None, 0.5):
         canary = dimension("DROPOUT", "float", min=0, max=0.5, is_canary=True, canary_prob=share)
         configs = drawn(Shape("investigate", center=CENTER), [LR, canary], n=1000)
-
         varied = sum(config["DROPOUT"] != 0.25 for config in configs) / len(configs)
-
         assert varied == pytest.approx(CANARY_SHARE if share is None else share, abs=0.05)
 
 
@@ -127,7 +124,6 @@ def test_a_constraint_that_nothing_meets_is_told_and_left_out() -> None:
 
 def test_investigate_varies_what_is_free_over_its_whole_range_and_leaves_the_rest_at_the_best() -> None:
     configs = drawn(Shape("investigate", free=("DEPTH", "OPTIMIZER"), center=CENTER))
-
     assert values(configs, "DEPTH") == set(range(4, 25))
     assert values(configs, "OPTIMIZER") == {"adam", "sgd", "lion", "adafactor"}
     assert set[str]().union(*map(moved, configs)) == {"DEPTH", "OPTIMIZER"}
@@ -165,7 +161,6 @@ def test_validate_visits_every_cell_of_its_test() -> None:
 
 def test_moonshots_lie_at_the_ends_of_the_ranges() -> None:
     configs = drawn(Shape("moonshot", center=CENTER))
-
     assert values(configs, "DEPTH") == {4, 5, 6, 22, 23, 24}
     assert values(configs, "LAYERS") == {1, 5}
     assert all(min(d, 0.5 - d) <= 0.0625 for d in numbers(configs, "DROPOUT"))

@@ -28,7 +28,6 @@ def test_every_config_has_a_finite_positive_metric_at_every_progress(
     config: dict[str, Any], progress: float, seed: int
 ) -> None:
     value = simulate_metric(config, progress, Random(seed))
-
     assert math.isfinite(value)
     assert value > 0
 
@@ -36,7 +35,6 @@ def test_every_config_has_a_finite_positive_metric_at_every_progress(
 def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> None:
     config = {"LR": 0.002}
     values = [simulate_metric(config, 1.0, Random(seed)) for seed in range(500)]
-
     assert simulate_metric(config, 1.0, Random(7)) == values[7]
     assert mean(values) == pytest.approx(simulate_metric(config, 1.0), abs=NOISE / 5)
     assert stdev(values) == pytest.approx(NOISE, rel=0.15)
@@ -48,7 +46,6 @@ def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> No
 def test_crashes_and_stragglers_come_at_their_rates_and_never_together() -> None:
     rng = Random(1)
     fates = [fate(Faults(), rng) for _ in range(20_000)]
-
     assert mean(its.crashes_at is not None for its in fates) == pytest.approx(0.03, abs=0.005)
     assert mean(its.is_late for its in fates) == pytest.approx(0.05, abs=0.006)
     assert not any(its.is_late and its.crashes_at is not None for its in fates)
@@ -85,5 +82,4 @@ def test_a_result_that_is_counted_twice_or_not_at_all_is_found(
     experiments: int, of_w1: int, differences: list[int]
 ) -> None:
     found = [*miscounted({"a": MEASURED, "c": STOPPED}, experiments, {"w1": of_w1})]
-
     assert [difference for difference, _ in found] == differences

@@ -47,7 +47,6 @@ def proposed(
 @given(st.lists(RESULTS, min_size=1, max_size=30))
 def test_a_score_is_a_number_and_bounded_whatever_the_results_are(values: list[float | None]) -> None:
     scores = scored(runs(values, [LR]))
-
     assert all(abs(score) <= LIMIT * (1 + 1e-9) for score in [*scores.each, scores.mean])
 
 
@@ -79,10 +78,8 @@ def test_buckets_are_equal_in_the_dimension_s_own_scale() -> None:
 
 def test_what_it_has_not_seen_can_win() -> None:
     seen = [o for o in by_optimizer("sgd", n=200) if o.config["OPTIMIZER"] != "lion"]
-
     few = proposed(seen[:12])
     bad = proposed([o for o in seen if o.config["OPTIMIZER"] != "sgd"])
-
     assert share(few, "OPTIMIZER", "lion") > 0.02
     assert share(bad, "OPTIMIZER", "lion") > 0.1
     assert any("OPTIMIZER" in p.why for p in bad if p.config["OPTIMIZER"] == "lion")
@@ -91,7 +88,6 @@ def test_what_it_has_not_seen_can_win() -> None:
 def test_one_batch_spreads_because_what_it_proposed_is_pending() -> None:
     alone = {proposed([], [OPTIMIZER], n=1, seed=seed)[0].config["OPTIMIZER"] for seed in range(400)}
     batches = [proposed([], [OPTIMIZER], n=40, seed=seed) for seed in range(20)]
-
     assert len(alone) == 4
     assert all(len({p.config["OPTIMIZER"] for p in batch}) == 4 for batch in batches)
 
@@ -100,18 +96,14 @@ def test_what_wins_in_a_batch_counts_as_run_at_the_overall_mean() -> None:
     others = ("adam", "sgd", "adafactor")
     seen = [Observation({"OPTIMIZER": name}, value) for name in others for value in (0.0, 0.1)]
     seen += [Observation({"OPTIMIZER": "lion"}, -9.0)] * 3
-
     alone = [proposed(seen, [OPTIMIZER], n=1, seed=seed)[0] for seed in range(60)]
     batch = proposed(seen, [OPTIMIZER], n=60)
-
     assert share(batch, "OPTIMIZER", "lion") < 0.9 < share(alone, "OPTIMIZER", "lion")
 
 
 def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
     seen = runs([0.0, 1.0, 5.0, None])
-
     scores = scored([*seen, Observation(seen[0].config, None, pending=True)])
-
     assert scores.each[-1] == scores.mean == pytest.approx(fmean(scores.each[:-1]))
 
 
@@ -119,7 +111,6 @@ def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
 def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
     seen = by_optimizer("sgd")
     seen[7] = Observation({**seen[7].config, "OPTIMIZER": "adam"}, poison)
-
     assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.75
 
 

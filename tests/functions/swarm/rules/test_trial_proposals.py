@@ -103,7 +103,6 @@ def test_what_is_wrong_with_a_proposal_is_said(fields: dict[str, Any], told: str
 
 def test_a_trial_begins_with_its_share_its_importance_and_its_default() -> None:
     dimension = on_trial(proposed(default_value=0))
-
     assert (dimension.is_canary, dimension.canary_prob, dimension.importance) == (True, 0.12, 0.08)
     assert dimension.default_value == 0.0
     assert dimension.on_trial

@@ -49,7 +49,6 @@ def judged(facts: TrialFacts, repeated: Mapping[str, RetestFacts]) -> ProposedDi
 
 def test_a_trial_is_judged_after_forty_results_of_which_twelve_varied_it() -> None:
     better = kept(120, -0.06, **WITH)
-
     assert followed(on_trial(139, better), ran(12, 27), both(-0.06)) is None
     assert followed(on_trial(140, better), ran(11, 29), both(-0.06)) is None
     assert followed(on_trial(140, better), ran(40, status="crash"), both(-0.06)) is None
@@ -103,7 +102,6 @@ def test_where_more_is_better_a_higher_value_is_a_gain() -> None:
     up = STALLED.tag.model_copy(update={"direction": "maximize"})
     facts = on_trial(160, kept(120, 0.06, **WITH), tag=up, proposals=[trial(best_before=0.05)])
     facts = on_trial(160, tag=up, proposals=facts.proposals, keeps=[facts.keeps[1], kept(5, 0.05)])
-
     assert judged(facts, both(0.06, 0.05)).gain == pytest.approx(0.01)
     assert judged(facts, both(0.06, 0.05)).state == "promoted"
     assert judged(facts, both(0.04, 0.05)).state == "reverted"
@@ -132,7 +130,6 @@ def test_six_further_runs_are_begun_and_more_where_two_of_them_come_to_nothing()
 
 def test_a_keep_that_waits_for_its_first_retest_is_waited_for_and_never_decides() -> None:
     lucky = kept(120, -0.06, trust="provisional", **WITH)
-
     assert followed(waiting(160, lucky), ran(12, 48), both(-0.06)) is None
     assert after(waiting(350, lucky), ran(12, 238), both(-0.06)).proposals[0].state == "reverted"
     sure = lucky.model_copy(update={"trust": "confirmed"})
@@ -155,7 +152,6 @@ def test_a_run_that_was_demoted_counts_as_what_its_further_runs_show() -> None:
 def test_while_a_best_without_it_waits_for_its_retest_nothing_is_judged_nor_run_again() -> None:
     better, lucky = kept(120, -0.06, **WITH), kept(150, -0.07, number=150, trust="provisional")
     facts = waiting(160, better, lucky)
-
     assert to_repeat(facts, ran(12, 48)) == []
     assert followed(facts, ran(12, 48), both(-0.06)) is None
     assert after(waiting(350, better, lucky), ran(12, 238), both(-0.06)).proposals[0].state == "promoted"

@@ -63,9 +63,7 @@ def test_a_stall_cycle_lasts_25_results_and_goes_on_where_the_stall_was_interrup
     first = cycle_of(STALLED)
     assert first is not None
     assert (first.number, first.at) == (1, 100)
-
     later = [cycle_of(searched(n, kept(5, -0.05), cycle=1, cycle_at=100)) for n in (101, 124, 125)]
-
     assert [each and (each.number, each.at) for each in later] == [(1, 100), (1, 100), (2, 125)]
     assert cycle_of(searched(101, kept(90, -0.05), cycle=1, cycle_at=100)) is None
 
@@ -138,7 +136,6 @@ def test_a_full_list_drops_the_oldest_that_is_not_tried_promoted_or_counted_in_t
     first: dict[str, Any], leaves: str
 ) -> None:
     found = displaced(full(**first), proposed("ANOTHER"))
-
     assert found is not None
     assert found.proposal_id == leaves
 
@@ -214,7 +211,6 @@ def test_a_dimension_of_two_stall_cycles_is_on_trial_from_then_on() -> None:
 def test_nothing_else_is_adopted(facts: TrialFacts) -> None:
     on_trial = [WARMUP.model_copy(update={"name": p.name}) for p in facts.proposals if p.state == "on_trial"]
     facts = replace(facts, cycle=2, cycle_at=90, asked=2, dimensions=[*facts.dimensions, *on_trial])
-
     assert followed(facts, [], {}) is None
 
 
@@ -228,7 +224,6 @@ def test_nothing_else_is_adopted(facts: TrialFacts) -> None:
 )
 def test_an_organiser_who_changes_the_dimension_ends_its_trial(dimensions: Any, did: str) -> None:
     found = after(on_trial(110, dimensions=dimensions), [])
-
     [ended] = found.proposals
     assert (ended.state, ended.reason) == ("ended", f"an organiser {did} the dimension")
     assert found.dimensions is None

@@ -57,25 +57,20 @@ def test_a_trial_is_repeated_without_a_limit_and_drawn_once_for_a_hand_out() -> 
 
 def test_a_run_tries_one_dimension_at_a_time() -> None:
     rng = Random(1)
-
     tried = Counter(d.name if d else None for d in (drawn_trial([*ALL, GATE], rng) for _ in range(4000)))
-
     assert tried["WARMUP"] == pytest.approx(480, abs=70)
     assert tried["GATE"] == pytest.approx(480, abs=70)
 
 
 def test_a_trial_is_the_best_known_config_with_another_value_of_the_dimension() -> None:
     rng = Random(1)
-
     found = [trial_config(GATE, [LR, DEPTH, GATE], BEST, rng) for _ in range(50)]
-
     assert all({**config, "GATE": "none"} == {**BEST, "GATE": "none"} for config in found)
     assert {config["GATE"] for config in found} == {"silu", "gelu"}
 
 
 def test_a_config_that_waits_goes_on_to_fit_when_a_trial_begins_and_not_when_it_was_promoted() -> None:
     promoted = WARMUP.model_copy(update={"is_canary": False, "canary_prob": None})
-
     assert fits(BEST, ALL)
     assert fits({**BEST, "WARMUP": 0.2}, ALL)
     assert not fits({**BEST, "WARMUP": 0.7}, ALL)
