@@ -222,9 +222,7 @@ async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> N
 # -- of agents
 
 
-async def test_an_agent_s_experiments_are_evidence_for_the_claim_that_they_name(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_an_agent_s_runs_are_evidence_for_a_claim(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
     claim = {"statement": "wider layers learn faster"}
     added = await told(client, "/api/hypothesis/propose", tag="mar11", proposal=claim)

@@ -75,9 +75,7 @@ async def test_a_long_journal_is_read_in_parts(swarm: Swarm) -> None:
     assert shown == [[(1, texts[0]), (2, texts[1])], [(3, texts[2]), (4, texts[3])], [(8, texts[7])], []]
 
 
-async def test_the_journal_is_read_without_a_token_and_written_by_operators_alone(
-    swarm: Swarm, process: Process
-) -> None:
+async def test_the_journal_is_read_by_all_and_written_by_operators(swarm: Swarm, process: Process) -> None:
     await checkpoint(swarm)
     root = await process.tokens.issue(name="root", role="operator", issued_by="local")
     viewer = await process.tokens.issue(name="ann", role="viewer", issued_by="root")

@@ -216,9 +216,7 @@ async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demote
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["on the branch", "a leaf beside it"])
-async def test_a_branch_stands_on_the_discard_that_rises_in_place_of_a_retracted_base(
-    tag: TagUnderTest, beside: bool
-) -> None:
+async def test_a_discard_that_rises_replaces_a_retracted_base(tag: TagUnderTest, beside: bool) -> None:
     await tag.branch(target=1, max_inflight_per_trace=2)
     first = (await tag.grown(1.0))["experiment_id"]
     one, two = [await tag.made(await tag.selected()) for _ in range(2)]

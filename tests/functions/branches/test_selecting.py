@@ -15,9 +15,7 @@ AGENTS = 12
 MULTI = {"traces.mode": "multi", "traces.target_traces": AGENTS, "traces.max_parallel": AGENTS}
 
 
-async def test_selections_asked_for_at_once_do_not_make_each_other_stale(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_selections_at_once_all_fit(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = []
     select = Traces.select
 

@@ -80,7 +80,7 @@ async def test_branches_on_a_demoted_base_go_back_to_the_keep_before(tag: TagUnd
 # -- context
 
 
-async def test_what_was_tried_beside_a_selection_stays_told_whatever_follows(
+async def test_what_was_tried_beside_it_stays_told(
     tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "BESIDE_READ", 3)

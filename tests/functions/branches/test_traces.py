@@ -50,9 +50,7 @@ async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) ->
     assert len(await forest.events("selection.opened")) == 1
 
 
-async def test_whoever_waits_is_woken_by_a_free_slot_and_asks_again_with_the_same_id(
-    forest: TagUnderTest,
-) -> None:
+async def test_whoever_waits_is_woken_by_a_free_slot(forest: TagUnderTest) -> None:
     one, _ = await forest.selected(), await forest.selected()
     ask = {"tag": TAG, "request_id": "r1"}
     assert (await forest.told("/api/trace/select", **ask))["status"] == "wait"

@@ -23,9 +23,7 @@ async def read(http: httpx.AsyncClient, path: str, **headers: str) -> str:
     return answer.text
 
 
-async def test_a_lab_without_a_swarm_shows_agents_their_charter_with_its_address(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_lab_without_a_swarm_shows_the_charter_of_agents(client: httpx.AsyncClient) -> None:
     program = await read(client, "/program.md", **AT)
     assert program.startswith("# Program\n")
     assert "Nightjar answers at `http://127.0.0.1:4711`" in program

@@ -172,9 +172,7 @@ async def test_a_worker_preloads_the_draft_with_what_its_population_does(swarm: 
     assert own(document) == own((await asked(swarm.http, "/pipeline/spec_payload"))["program_md"]) == ""
 
 
-async def test_a_language_model_writes_the_draft_where_there_is_one(
-    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_language_model_writes_the_draft(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
     async with author_process(swarm.process, monkeypatch, WRITTEN) as (pi, stage):
         spec_id = await drafted(swarm)
         assert await wrote(swarm, spec_id) == "asked"

@@ -262,9 +262,7 @@ async def test_a_probe_is_not_begun_where_it_would_tell_nothing(slot: Slot) -> N
     assert [few, without_baseline, too_dear] == [{"retest_id": None}] * 3
 
 
-async def test_what_an_agent_says_of_its_own_runs_takes_no_gpu_out(
-    http: httpx.AsyncClient, process: Process
-) -> None:
+async def test_what_an_agent_says_takes_no_gpu_out(http: httpx.AsyncClient, process: Process) -> None:
     for _ in range(2 * LIMIT):
         borrowing = await registered(http)
         await told(http, "/api/pool/acquire", experiment_id=borrowing)

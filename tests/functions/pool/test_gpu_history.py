@@ -51,9 +51,7 @@ async def test_a_sample_is_kept_every_two_minutes(client: httpx.AsyncClient, pro
     assert (found["memory_total_mb"], found["every_s"]) == (81559, HISTORY_EVERY_S)
 
 
-async def test_only_the_hours_that_were_asked_for_are_answered(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_only_the_hours_asked_for_are_answered(client: httpx.AsyncClient, process: Process) -> None:
     await add_gpu(client, GPU)
     await beat(client, temperature_c=40)
     await an_older_sample(process, 7300)
@@ -64,9 +62,7 @@ async def test_only_the_hours_that_were_asked_for_are_answered(
     await refused(client, 422, "/api/gpu/history", gpu_id=GPU, hours=25)
 
 
-async def test_a_history_is_bounded_and_goes_with_its_gpu(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_history_is_bounded_and_goes_with_a_gpu(client: httpx.AsyncClient, process: Process) -> None:
     lab, key = process.lab, process.lab.keys.gpu_history(GPU)
     await add_gpu(client, GPU, environment=["python==3.11.9", "torch==2.4.1"])
     empty = await history(client)

@@ -28,9 +28,7 @@ async def order(tag: TagUnderTest) -> list[str]:
     return [e.hypothesis for e in await waiting(tag.lab)]
 
 
-async def test_priority_goes_first_and_agents_take_turns_with_each_one_s_own_in_order(
-    tag: TagUnderTest,
-) -> None:
+async def test_priority_goes_first_and_agents_take_turns_in_order(tag: TagUnderTest) -> None:
     for nth in range(3):
         await submit(tag, "ada", nth)
     await submit(tag, "bob", 0)
@@ -39,9 +37,7 @@ async def test_priority_goes_first_and_agents_take_turns_with_each_one_s_own_in_
     assert await order(tag) == ["eve0", "ada0", "bob0", "ada1", "bob1", "ada2"]
 
 
-async def test_an_agent_that_comes_late_does_not_have_to_wait_for_rounds_that_are_over(
-    tag: TagUnderTest,
-) -> None:
+async def test_an_agent_that_comes_late_waits_for_no_rounds_that_are_over(tag: TagUnderTest) -> None:
     for nth in range(4):
         await submit(tag, "ada", nth)
     for nth in range(2):
@@ -90,9 +86,7 @@ async def test_pinned_experiments_are_counted_where_they_stand_in_the_way(tag: T
     assert (await tag.asked("/api/lab/status"))["queue"] == 6
 
 
-async def test_pinned_experiments_follow_each_other_and_leave_nothing_in_their_queue(
-    tag: TagUnderTest,
-) -> None:
+async def test_pinned_experiments_follow_each_other_and_leave_no_queue(tag: TagUnderTest) -> None:
     await add_gpu(tag.client, "g0")
     first, second = [await submit(tag, "ada", nth, gpu_id="g0") for nth in range(2)]
     assert await dispatched(tag) == [first]
@@ -129,9 +123,7 @@ async def test_an_agent_gets_the_turns_back_that_it_did_not_take(tag: TagUnderTe
     assert (await order(tag)).index("ada20") == 1
 
 
-async def test_what_one_agent_submits_at_once_through_two_processes_takes_a_turn_each(
-    tag: TagUnderTest, settings: Settings
-) -> None:
+async def test_each_of_one_agent_s_at_once_takes_a_turn(tag: TagUnderTest, settings: Settings) -> None:
     async with opened("web", settings) as other:
         await asyncio.gather(
             *(

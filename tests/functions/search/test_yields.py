@@ -25,9 +25,7 @@ STEPS = (*PAYS, ("optimizer", True), ("optimizer", True))
 
 
 @pytest.mark.parametrize("path", ["/api/search/suggest", "/api/search/adapt"])
-async def test_a_strategy_that_several_find_due_is_replaced_once(
-    client: httpx.AsyncClient, path: str
-) -> None:
+async def test_a_strategy_that_several_find_due_changes_once(client: httpx.AsyncClient, path: str) -> None:
     await open_tag(client, policy=BY_YIELDS)
     await play(client, *STEPS)
     await asyncio.gather(*(told(client, path, tag="mar11") for _ in range(5)))
@@ -40,9 +38,7 @@ async def test_a_strategy_that_several_find_due_is_replaced_once(
 
 
 @pytest.mark.parametrize("after", [0, 1])
-async def test_an_idea_is_of_the_mode_and_of_the_category_that_promise_most(
-    client: httpx.AsyncClient, after: int
-) -> None:
+async def test_an_idea_is_of_the_best_mode_and_category(client: httpx.AsyncClient, after: int) -> None:
     await open_tag(client, policy=BY_YIELDS)
     await play(client, *STEPS)
     for _ in range(after):  # the strategy is decided already when the idea is asked for

@@ -85,9 +85,7 @@ async def on_trial(swarm: Swarm) -> None:
     assert found["state"] == "on_trial", found["reason"]
 
 
-async def test_a_dimension_that_helps_is_proposed_twice_tried_and_promoted(
-    swarm: Swarm, process: Process
-) -> None:
+async def test_a_dimension_that_helps_is_proposed_tried_and_promoted(swarm: Swarm, process: Process) -> None:
     await on_trial(swarm)
     canary = (await dimensions(swarm))["WARMUP"]
     assert (canary["is_canary"], canary["canary_prob"], canary["importance"]) == (True, 0.12, 0.08)
@@ -131,9 +129,7 @@ async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing(swarm: S
     assert (canary["is_canary"], canary["default_value"]) == (True, 0.0)
 
 
-async def test_followers_at_once_adopt_once_and_remove_what_does_not_help_once(
-    swarm: Swarm, process: Process
-) -> None:
+async def test_followers_at_once_adopt_and_remove_once(swarm: Swarm, process: Process) -> None:
     async def followed() -> None:
         await asyncio.gather(*(told(swarm.http, FOLLOW, tag="swarm") for _ in range(8)))
 

@@ -57,9 +57,7 @@ async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> No
     assert len(await listed(client)) == 8
 
 
-async def test_wrong_dimensions_are_refused_and_make_no_tag(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_wrong_dimensions_make_no_tag(client: httpx.AsyncClient, process: Process) -> None:
     before = await dump(process.lab)
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("give dimensions or a profile", {"dimensions": [LR], "profile": "mnist"}),
@@ -75,9 +73,7 @@ async def test_wrong_dimensions_are_refused_and_make_no_tag(
 # -- freezing
 
 
-async def test_a_freeze_is_told_with_its_evidence_and_undone(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_freeze_is_told_with_evidence_and_undone(client: httpx.AsyncClient, process: Process) -> None:
     await defined(client, LR, DEPTH)
     before = await listed(client)
     for value in (3, 25, 8.5, "8", True, None, [8], "NaN"):
@@ -109,9 +105,7 @@ async def test_a_file_that_freezes_a_dimension_tells_it(client: httpx.AsyncClien
     assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "declared frozen")
 
 
-async def test_a_dimension_or_tag_that_is_not_there_is_not_found(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_an_unknown_dimension_or_tag_is_not_found(client: httpx.AsyncClient, process: Process) -> None:
     await defined(client, LR)
     before = await dump(process.lab)
     for path, value in ((FREEZE, {"value": 1}), (UNFREEZE, {})):
@@ -126,7 +120,7 @@ async def test_a_dimension_or_tag_that_is_not_there_is_not_found(
 # -- what is proposed
 
 
-async def test_of_the_swarm_s_tag_alone_proposals_are_listed_before_it_is_there(
+async def test_only_the_swarm_s_tag_lists_proposals_early(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     before = await dump(process.lab)

@@ -23,9 +23,7 @@ def test_any_other_text_is_the_path_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[[dimension]]", b"\xff\xfe", b"\0", b"x" * 300_000])
-def test_a_file_that_declares_nothing_is_refused_by_the_name_of_the_setting(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_file_without_dimensions_is_refused_by_its_setting(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "dimensions.toml"
     if content is not None:
         file.write_bytes(content)

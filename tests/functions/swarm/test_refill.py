@@ -23,9 +23,7 @@ def parts(sizes: list[int]) -> list[dict[str, Replenishing]]:
 
 
 @given(SIZES)
-def test_every_population_is_changed_once_in_its_turn_and_no_commit_is_much_too_long(
-    sizes: list[int],
-) -> None:
+def test_every_population_is_changed_once_and_no_commit_is_much_too_long(sizes: list[int]) -> None:
     found = parts(sizes)
     assert [name for part in found for name in part] == [*changes(sizes)]
     for part in found:

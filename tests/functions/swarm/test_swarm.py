@@ -129,7 +129,7 @@ def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[
 # -- joining
 
 
-async def test_the_first_worker_opens_the_labs_own_swarm_with_its_profile(
+async def test_the_first_worker_opens_a_swarm_of_a_profile(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     welcome = await told(
@@ -222,9 +222,7 @@ async def test_a_run_that_was_stopped_is_never_handed_out_again(swarm: Swarm) ->
     ("verb", "fields", "why"),
     [("pause", {"reason": "the cluster moves"}, "the cluster moves"), ("budget", {"runs": 1}, '"runs"')],
 )
-async def test_a_swarm_that_begins_no_run_says_when_to_come_back(
-    swarm: Swarm, verb: str, fields: dict[str, Any], why: str
-) -> None:
+async def test_a_swarm_that_begins_no_run(swarm: Swarm, verb: str, fields: dict[str, Any], why: str) -> None:
     await swarm.join("w2")
     await swarm.next("w1")
     await told(swarm.http, f"/api/tag/{verb}", tag="swarm", **fields)
@@ -380,9 +378,7 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     assert records[2].delta == pytest.approx(-0.07)
 
 
-async def test_statistics_are_loaded_beside_the_event_loop(
-    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_statistics_load_beside_the_event_loop(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first result after a start holds all other requests for half a second."""
     loaded: list[str] = []
 
@@ -642,9 +638,7 @@ async def test_a_viewer_previews_the_answer_that_a_worker_would_get_and_changes_
     problem(await curl(swarm.http, "/api/swarm/preview", {"worker_id": "none"}, **viewer), 404)
 
 
-async def test_a_worker_that_comes_back_during_the_sweep_keeps_its_run(
-    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_comes_back_keeps_its_run(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = {(await swarm.next(name))["run_id"] for name in ("w1", "w2")}
     overdue = Experiments.overdue
     for run_id in runs:
@@ -662,9 +656,7 @@ async def test_a_worker_that_comes_back_during_the_sweep_keeps_its_run(
     assert [(await swarm.record(run_id)).status for run_id in runs] == ["running"] * 2
 
 
-async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_maximizing_swarm_is_led_by_the_highest(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client, "swarm", metric={"name": "accuracy", "direction": "maximize"})
     await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
     swarm = Swarm(client, process)
@@ -685,9 +677,7 @@ async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
     assert await swarm.audited() == []
 
 
-async def test_a_baseline_is_measured_in_its_tag_s_metric(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_baseline_is_in_the_metric_of_its_tag(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client, "swarm", metric={"name": "log_loss"})
     await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
     await Swarm(client, process).join("w1", baseline_bpb=-3.5)
@@ -767,9 +757,7 @@ async def test_what_a_worker_chose_itself_is_handed_to_nobody_else_when_it_is_lo
     assert (await asked(swarm.http, "/health"))["queue_depth"] == 0
 
 
-async def test_a_swarm_in_a_tag_that_agents_use_hands_none_of_their_experiments_out(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_swarm_hands_out_no_agent_s_experiment(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client, "mar11")
     await told(client, "/api/dimension/define", tag="mar11", dimensions=DIMENSIONS)
     await registered(client, "mar11")

@@ -63,7 +63,7 @@ def test_information_value_is_the_product_of_its_four_parts() -> None:
 
 
 @given(claims(), WORKERS, TURNS, st.sets(st.integers(0, 11)))
-def test_targets_add_up_to_the_workers_and_none_is_negative(
+def test_targets_are_all_the_workers(
     hypotheses: list[Hypothesis], workers: int, turn: int, some: set[int]
 ) -> None:
     found = targets(hypotheses, workers, converged=converged_of(hypotheses, some), turn=turn)
@@ -89,9 +89,7 @@ def test_every_hypothesis_has_its_minimum_while_the_workers_suffice(
 
 
 @given(claims(), WORKERS, TURNS)
-def test_of_two_with_the_same_minimum_the_more_valuable_never_has_fewer_workers(
-    hypotheses: list[Hypothesis], more: int, turn: int
-) -> None:
+def test_the_more_valuable_has_no_fewer_workers(hypotheses: list[Hypothesis], more: int, turn: int) -> None:
     found = targets(hypotheses, needed(hypotheses) + more, turn=turn)
     for one in hypotheses:
         for other in hypotheses:
@@ -110,9 +108,7 @@ def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share(
 
 
 @given(claims(2), st.integers(1, 40))
-def test_with_too_few_workers_all_have_their_turn_and_none_starves(
-    hypotheses: list[Hypothesis], workers: int
-) -> None:
+def test_with_too_few_workers_all_have_their_turn(hypotheses: list[Hypothesis], workers: int) -> None:
     workers = min(workers, needed(hypotheses) - 1)
     rounds = [targets(hypotheses, workers, turn=turn) for turn in range(len(hypotheses))]
 
@@ -206,9 +202,7 @@ def test_over_500_results_membership_is_what_the_targets_say_one_round_after_eve
 
 
 @given(TARGETS, st.lists(st.sampled_from("ABCDEF"), max_size=60), st.integers(0, 99))
-def test_nobody_moves_twice_and_no_more_than_are_missing_elsewhere(
-    targets: dict[str, int], start: list[str], seed: int
-) -> None:
+def test_nobody_moves_twice_or_without_need(targets: dict[str, int], start: list[str], seed: int) -> None:
     members: dict[int, str | None] = dict(enumerate(start))
     ended = sum(name not in targets for name in start)
     assigned = assigned_of(members)
@@ -258,7 +252,7 @@ def test_other_changes_count(wanted: dict[str, int]) -> None:
 
 
 @given(TARGETS, TARGETS)
-def test_the_targets_in_force_are_never_further_than_one_from_those_wanted(
+def test_targets_in_force_are_within_one_of_those_wanted(
     before: dict[str, int], wanted: dict[str, int]
 ) -> None:
     found = steadied(before, wanted)

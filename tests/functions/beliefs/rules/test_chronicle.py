@@ -134,9 +134,7 @@ def test_pipes_backslashes_newlines_and_html_of_a_statement_stay_in_its_cell() -
 
 
 @given(st.lists(claims(), min_size=1, max_size=4))
-def test_each_checkpoint_begins_where_the_one_before_ended_as_it_was_kept(
-    history: list[list[Hypothesis]],
-) -> None:
+def test_each_checkpoint_begins_where_the_one_before_was_kept(history: list[list[Hypothesis]]) -> None:
     before = BeliefSnapshot()
     for nth, hypotheses in enumerate(history):
         told = chapter(facts(*hypotheses, before=before, version=nth + 1))

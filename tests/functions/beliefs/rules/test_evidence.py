@@ -36,9 +36,7 @@ HIGH = hypothesis(config_constraint={"LR": {"min": 0.005}}, dimensions=[])
         ({"strategy": "converge", "hypothesis_id": "hyp_2"}, "none"),
     ],
 )
-def test_a_matched_claim_is_judged_by_runs_that_differ_in_its_dimensions_alone(
-    changes: dict[str, Any], part: str
-) -> None:
+def test_a_matched_claim_is_judged_by_runs_of_its_dimensions_only(changes: dict[str, Any], part: str) -> None:
     assert part_of(run(**changes), influence(), MATCHED) == part
 
 

@@ -77,9 +77,7 @@ def test_each_outcome_is_one_run_of_the_beta(said: list[Evidence]) -> None:
         ([STOPPED] * 100, "refuted", None),
     ],
 )
-def test_a_status_needs_ten_outcomes_and_a_verdict_an_e_value_of_guarded_ones(
-    said: list[Evidence], status: str, settled: str | None
-) -> None:
+def test_a_status_needs_ten_outcomes(said: list[Evidence], status: str, settled: str | None) -> None:
     known = learned(*said)
     assert (known.status, known.settled, known.settled_at) == (status, settled, settled and 9.0)
 
@@ -117,9 +115,7 @@ def test_stopped_runs_that_count_against_it_keep_a_claim_from_being_settled() ->
         ({"settled": "refuted"}, False),
     ],
 )
-def test_what_clearly_wins_or_is_settled_does_not_become_irrelevant(
-    changes: dict[str, Any], may_be: bool
-) -> None:
+def test_what_wins_or_is_settled_does_not_become_irrelevant(changes: dict[str, Any], may_be: bool) -> None:
     assert may_be_irrelevant(hypothesis(**changes)) == may_be
 
 

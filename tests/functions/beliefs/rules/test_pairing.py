@@ -56,9 +56,7 @@ def test_each_worker_is_in_one_pair_across_workers_among_the_newest_evidence() -
 
 
 @given(mine=st.lists(NAMES, max_size=30), others=st.lists(NAMES, max_size=30))
-def test_no_run_is_used_twice_and_no_worker_with_both_is_left_over(
-    mine: list[str], others: list[str]
-) -> None:
+def test_no_run_is_used_twice_and_no_worker_with_both_is_left(mine: list[str], others: list[str]) -> None:
     waiting = [run(f"c{k}", worker_id=name) for k, name in enumerate(mine)]
     unused = [reference(f"r{k}", worker_id=name) for k, name in enumerate(others)]
 

@@ -74,9 +74,7 @@ def test_an_e_value_is_the_mixture_of_likelihood_ratios(against: int, for_it: in
 
 
 @given(against=TALLIES, for_it=TALLIES, chance=st.floats(0, 0.5))
-def test_no_outcome_is_expected_to_raise_it_where_the_null_hypothesis_holds(
-    against: int, for_it: int, chance: float
-) -> None:
+def test_under_the_null_hypothesis_no_outcome_raises_it(against: int, for_it: int, chance: float) -> None:
     now = e_value(against, for_it)
     expected = chance * e_value(against, for_it + 1) + (1 - chance) * e_value(against + 1, for_it)
     assert expected <= now * (1 + 1e-9)

@@ -273,9 +273,7 @@ def test_noise_wins_in_at_most_5_percent_under_the_significant_rule(arms: int) -
         (RANKING, {"across_values": [6]}, "across_values"),
     ],
 )
-def test_a_wrong_spec_is_told_with_its_field_and_a_remedy(
-    spec: dict[str, Any], wrong: dict[str, Any], field: str
-) -> None:
+def test_a_wrong_spec_is_told_with_its_field(spec: dict[str, Any], wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as refusal:
         check_spec({**spec, **wrong}, SOME)
     assert refusal.value.detail.startswith(f"test_spec.{field}: ")

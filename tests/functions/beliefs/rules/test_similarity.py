@@ -114,9 +114,7 @@ def test_claims_about_other_constraints_or_tests_differ() -> None:
         ("LR matters", "muon_lr matters", False),
     ],
 )
-def test_direction_order_negation_numbers_and_names_are_compared_exactly(
-    one: str, other: str, same: bool
-) -> None:
+def test_direction_order_negation_and_names_are_compared_exactly(one: str, other: str, same: bool) -> None:
     assert (similarity(ComparedClaim(one), ComparedClaim(other), NAMES) >= THRESHOLD) == same
 
 

@@ -89,9 +89,7 @@ def test_what_is_compared_with_the_reference_stands_there_in_all_else(strategy: 
 
 
 @pytest.mark.parametrize("strategy", ["exploit", "converge"])
-def test_near_the_best_a_config_varies_the_claim_s_dimensions_and_any_others_up_to_three(
-    strategy: SwarmStrategy,
-) -> None:
+def test_near_the_best_a_config_varies_three_dimensions_or_the_claim_s(strategy: SwarmStrategy) -> None:
     moved = varied(shape_of(about("LR", "DROPOUT"), strategy, BEST), BEST, 400)
     assert max(map(len, moved)) == MOST_VARIED
     assert set[str]().union(*moved) == set(BEST)

@@ -83,7 +83,7 @@ def test_a_dimension_that_matters_in_one_part_of_its_range_is_not_irrelevant(end
         ("DEPTH", [7], None),
     ],
 )
-def test_each_other_category_and_each_of_few_whole_numbers_needs_evidence(
+def test_each_category_and_each_of_few_numbers_needs_evidence(
     name: str, values: list[Value], settled: str | None
 ) -> None:
     assert after_runs(values, name=name).settled == settled
@@ -100,9 +100,7 @@ def test_a_claim_of_two_dimensions_needs_evidence_in_each_combination() -> None:
 
 
 @given(mean=st.floats(-0.9, 0.9), variance=st.floats(0.01, 1.0))
-def test_the_e_value_is_a_likelihood_ratio_mixed_over_smaller_differences(
-    mean: float, variance: float
-) -> None:
+def test_the_e_value_is_a_likelihood_ratio_mixed_over_less(mean: float, variance: float) -> None:
     def density(true: float) -> float:
         return math.exp(-((abs(mean) - true) ** 2) / (2 * variance))
 

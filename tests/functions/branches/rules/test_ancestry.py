@@ -120,9 +120,7 @@ def test_other_branches_change_nothing(known: Forest, data: st.DataObject) -> No
 
 @FEW
 @given(graphs(), st.data())
-def test_read_as_asked_for_all_ancestors_and_nothing_else_are_known_in_the_end(
-    lab: Forest, data: st.DataObject
-) -> None:
+def test_read_as_asked_for_all_ancestors_and_no_others_are_known(lab: Forest, data: st.DataObject) -> None:
     parents = sorted(data.draw(st.sets(st.sampled_from(sorted(lab)))))
     known: Forest = {}
     while wanted := unread(parents, known):
@@ -213,9 +211,7 @@ def stood(scores: list[float | None]) -> Vitals:
         ([], None),
     ],
 )
-def test_a_trace_dies_of_crashes_in_a_row_or_of_commits_without_a_new_best(
-    scores: list[float | None], expected: str | None
-) -> None:
+def test_a_trace_dies_of_crashes_or_as_it_is_stale(scores: list[float | None], expected: str | None) -> None:
     assert death(stood(scores), dead_after_crashes=3, stale_after=5) == expected
 
 

@@ -95,9 +95,7 @@ def test_by_turns_every_trace_has_the_same_number_of_selections_after_any_prefix
 
 @FEW
 @given(st.integers(2, 6), st.data())
-def test_by_turns_a_free_trace_is_passed_over_at_most_once_by_each_other_one(
-    k: int, data: st.DataObject
-) -> None:
+def test_by_turns_a_free_trace_is_passed_over_at_most_once_by_each(k: int, data: st.DataObject) -> None:
     forest = ForestView("mar11", 1, [trace(number) for number in range(k)])
     passed = Counter[str]()
 
@@ -134,9 +132,7 @@ def test_the_highest_priority_comes_first_and_equal_ones_take_turns() -> None:
 
 
 @pytest.mark.parametrize(("own", "whole", "expected"), [(3, 5, (6, 5)), (7, 5, (8, 7)), (5, 5, (6, 5))])
-def test_a_turn_begins_where_the_trace_or_the_forest_is_whichever_is_later(
-    own: int, whole: int, expected: tuple[int, int]
-) -> None:
+def test_a_turn_begins_where_the_later_of_both_is(own: int, whole: int, expected: tuple[int, int]) -> None:
     assert turn_taken(trace(1, virtual_time=own), ForestView("mar11", 1, [], whole)) == expected
 
 
@@ -172,9 +168,7 @@ def test_equal_traces_have_equal_scores(name: str, scores: list[float | None], k
 @EVERY
 @FEW
 @given(forests(), st.randoms())
-def test_the_same_log_replays_the_same_selections_however_the_traces_are_listed(
-    name: str, forest: ForestView, chance: Random
-) -> None:
+def test_the_same_log_replays_the_same_selections(name: str, forest: ForestView, chance: Random) -> None:
     listed = list(forest.traces)
     chance.shuffle(listed)
     assert SCHEDULERS[name].rank(replace(forest, traces=listed)) == SCHEDULERS[name].rank(forest)
@@ -336,7 +330,7 @@ def test_parameters_not_given_have_their_defaults() -> None:
         ("round_robin", {"c": 1.0}, "no parameter 'c'", "empty"),
     ],
 )
-def test_a_wrong_parameter_is_refused_with_those_that_there_are(
+def test_a_wrong_parameter_is_refused_with_the_known(
     name: str, params: dict[str, float], problem: str, remedy: str
 ) -> None:
     with pytest.raises(Invalid, match=problem) as refused:
@@ -363,9 +357,7 @@ class Fixed(TraceScheduler):
         ([Ranked("t0", math.nan), Ranked("t1", 1.0)], "not a finite number"),
     ],
 )
-def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
-    ranked: list[Ranked], problem: str
-) -> None:
+def test_a_plug_in_that_ranks_other_traces_is_not_believed(ranked: list[Ranked], problem: str) -> None:
     forest = ForestView("mar11", 1, [trace(0), trace(1)])
     with pytest.raises(Conflict, match=problem) as refused:
         ranking("mine:Fixed", Fixed(*ranked), forest)

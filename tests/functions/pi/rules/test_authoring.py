@@ -50,9 +50,7 @@ def test_a_given_price_comes_before_the_list() -> None:
 
 
 @given(st.text(max_size=300), COUNTS, st.sampled_from([PRICE, *LIST_PRICES.values()]), st.data())
-def test_no_request_costs_more_than_is_reserved_for_it(
-    sent: str, written: int, price: Price, data: st.DataObject
-) -> None:
+def test_no_request_costs_more_than_held(sent: str, written: int, price: Price, data: st.DataObject) -> None:
     most = most_used(sent, written)
     read = data.draw(st.integers(0, most.cache_written))
     cached = data.draw(st.integers(0, most.cache_written - read))
@@ -83,8 +81,6 @@ def test_pauses_double_up_to_the_longest_and_differ(tries: int, longest: float, 
 @given(
     tries=st.integers(1, MOST_TRIES), asked=st.none() | st.floats(0, 1e9), left=st.floats(-5, 60), drawn=DRAWN
 )
-def test_no_pause_is_longer_than_the_time_that_is_left(
-    tries: int, asked: float | None, left: float, drawn: float
-) -> None:
+def test_no_pause_outlasts_the_time_left(tries: int, asked: float | None, left: float, drawn: float) -> None:
     found = pause_s(tries, asked, left, drawn, BACKOFF)
     assert found is None or 0 <= found < left

@@ -20,9 +20,7 @@ def crashes(times: int, *, is_probe: bool = False, trips: int = 0) -> GpuCrashes
 
 
 @given(st.integers(1, 50), st.integers(0, 9))
-def test_code_that_has_never_succeeded_takes_no_gpu_out_however_often_it_crashes(
-    times: int, trips: int
-) -> None:
+def test_code_that_has_never_succeeded_takes_no_gpu_out(times: int, trips: int) -> None:
     assert crashes(times, trips=trips) == GpuCrashes(times)
 
 

@@ -44,9 +44,7 @@ def test_a_gpu_loses_its_lease_by_silence_or_as_it_is_not_renewed() -> None:
         *((others, None) for others in ({"status": "keep"}, {"status": "registered"}, {"fence": 8})),
     ],
 )
-def test_a_run_whose_lease_broke_is_tried_again_until_its_attempts_are_used_up(
-    fields: dict[str, Any], then: str | None
-) -> None:
+def test_a_run_whose_lease_broke_is_tried_again_or_lost(fields: dict[str, Any], then: str | None) -> None:
     assert after_lease(lent(), held(**fields), 2) == then
 
 
@@ -59,7 +57,7 @@ def test_a_run_whose_lease_broke_is_tried_again_until_its_attempts_are_used_up(
         ("dead", {}, ("unproven", "footprint")),
     ],
 )
-def test_a_gpu_on_which_a_worker_ran_is_proven_empty_before_its_next_lease(
+def test_a_gpu_is_proven_empty_after_a_run(
     why: Gone, flags: dict[str, Any], cleared: tuple[str, ...]
 ) -> None:
     assert flags_after(lent(runner="h:1:1"), held(), why) == (flags, cleared)

@@ -58,7 +58,7 @@ def running(**changes: Any) -> Experiment:
 
 
 @given(swarms(), swarms(), st.integers(0, 2 * TRIES), st.integers(0, 2**32))
-def test_a_config_is_one_of_the_dimensions_whatever_waits(
+def test_a_config_fits_its_dimensions_whatever_waits(
     dimensions: list[Dimension], others: list[Dimension], nth: int, seed: int
 ) -> None:
     rng = Random(seed)
@@ -80,9 +80,7 @@ def refill_facts(dimensions: Sequence[Dimension], waiting: Sequence[str] = ()) -
 
 
 @given(swarms(), st.integers(0, 2**32))
-def test_what_waits_and_fits_stays_and_what_does_not_fit_leaves(
-    dimensions: list[Dimension], seed: int
-) -> None:
+def test_what_waits_and_fits_stays_and_the_rest_leaves(dimensions: list[Dimension], seed: int) -> None:
     rng = Random(seed)
     first = replenished(refill_facts(dimensions), POPULATION, rng)
     texts = [text for text, _ in first.added]
@@ -106,9 +104,7 @@ def test_what_waits_and_fits_stays_and_what_does_not_fit_leaves(
         ({"budgets.base_s": 4.6}, 5, 120.0),
     ],
 )
-def test_a_run_and_its_extension_end_before_published_workers_kill_it(
-    values: dict[str, float], budget_s: int, extend_s: float
-) -> None:
+def test_a_run_ends_before_workers_kill_it(values: dict[str, float], budget_s: int, extend_s: float) -> None:
     policy = Policy().changed(values)
     time_s = run_time_s(policy)
     assert (time_s, extension_s(time_s, policy)) == (budget_s, extend_s)

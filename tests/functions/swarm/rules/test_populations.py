@@ -75,9 +75,7 @@ def test_claims_with_fewer_reference_runs_are_tested_more_within_their_share() -
 
 
 @pytest.mark.parametrize(("share", "compared"), [(0.1, 0.2), (0.25, 0.5), (0.5, 1.0)])
-def test_reference_runs_are_at_most_their_share_where_every_population_tests_its_claim(
-    share: float, compared: float
-) -> None:
+def test_reference_runs_are_at_most_their_share_where_all_test_claims(share: float, compared: float) -> None:
     policy = USUAL.changed({"belief.reference_share": share})
     all_of_them = [claiming("a", 3), claiming("b", 20), claiming("c", 0)]
     found = [compared_share(p, all_of_them, policy) for p in all_of_them]

@@ -71,9 +71,7 @@ def keys(proposals: Sequence[ConfigProposal], dimensions: Sequence[Dimension] = 
     ("target", "workers", "length"),
     [(None, 0, 8), (None, 3, 8), (None, 20, 20), (None, 10_000, 500), (4, 20, 4), (9_000, 2, 9_000)],
 )
-def test_a_queue_holds_as_many_configs_as_workers_from_8_to_500(
-    target: int | None, workers: int, length: int
-) -> None:
+def test_a_queue_holds_8_to_500_configs_as_workers(target: int | None, workers: int, length: int) -> None:
     assert queue_target(Policy(queue_target=target), workers) == length
 
 

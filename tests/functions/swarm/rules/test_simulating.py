@@ -24,9 +24,7 @@ CONFIGS = st.dictionaries(
 
 
 @given(CONFIGS, st.floats(0, 1.5), st.integers())
-def test_every_config_has_a_finite_positive_metric_at_every_progress(
-    config: dict[str, Any], progress: float, seed: int
-) -> None:
+def test_every_metric_is_finite_and_positive(config: dict[str, Any], progress: float, seed: int) -> None:
     value = simulate_metric(config, progress, Random(seed))
     assert math.isfinite(value)
     assert value > 0
@@ -78,8 +76,6 @@ def test_a_result_that_is_missing_or_stored_otherwise_than_acknowledged_is_lost(
 
 
 @pytest.mark.parametrize(("experiments", "of_w1", "differences"), [(3, 2, [1, 1]), (1, 0, [-1, -1])])
-def test_a_result_that_is_counted_twice_or_not_at_all_is_found(
-    experiments: int, of_w1: int, differences: list[int]
-) -> None:
+def test_a_result_counted_twice_or_not_is_found(experiments: int, of_w1: int, differences: list[int]) -> None:
     found = [*miscounted({"a": MEASURED, "c": STOPPED}, experiments, {"w1": of_w1})]
     assert [difference for difference, _ in found] == differences
