@@ -143,9 +143,6 @@ async def test_runs_that_are_compared_are_not_stopped_and_a_worker_s_own_choice_
     assert [(await swarm.record(run)).is_compared for run in (good, bad, own)] == [True, True, False]
 
 
-# -- proposing and testing
-
-
 async def claims_with_workers(swarm: Swarm) -> set[str]:
     return {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
 
@@ -219,9 +216,6 @@ async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> N
     assert claim not in await claims_with_workers(swarm)
 
 
-# -- of agents
-
-
 async def test_an_agent_s_runs_are_evidence_for_a_claim(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
     claim = {"statement": "wider layers learn faster"}
@@ -250,9 +244,6 @@ async def test_an_agent_s_runs_are_evidence_for_a_claim(client: httpx.AsyncClien
     told_of_it = {"hypothesis_id": name, "status": "active", "posterior_mean": 0.5, "n_experiments": 4}
     assert belief == told_of_it | claim
     await refused(client, 404, "/api/experiment/register", **idea(hypothesis_id="hyp_000000"))
-
-
-# -- the page
 
 
 async def test_every_call_of_the_page_does_what_it_says(swarm: Swarm) -> None:

@@ -289,8 +289,7 @@ async def test_a_suggestion_for_a_selection_speaks_of_its_branch(tag: TagUnderTe
 
     assert of_branch["base_commit_sha"] == chosen["base_commit_sha"]
     assert (of_branch["trace_id"], of_branch["parent_ids"]) == ("mar11-t2", ["mar11-3"])
-    assert of_branch["near_misses_available"] == 1
-    assert of_branch["recent_bpb_trend"] == [1.2, 1.2011]
+    assert (of_branch["near_misses_available"], of_branch["recent_bpb_trend"]) == (1, [1.2, 1.2011])
     assert "mar11-2" in of_branch["suggestions"][0]
     assert "mar11-1" in of_tag["suggestions"][0]
     assert (of_tag["near_misses_available"], of_tag["trace_id"]) == (0, None)

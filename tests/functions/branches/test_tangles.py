@@ -13,9 +13,6 @@ from tests.labs import add_gpu
 TAG = "mar11"
 
 
-# -- epochs and modes
-
-
 async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(tag: TagUnderTest) -> None:
     await tag.branch(target=1, max_inflight_per_trace=3)
     await tag.grown(1.0)
@@ -53,9 +50,6 @@ async def test_a_wish_that_contradicts_itself_is_refused(tag: TagUnderTest) -> N
     assert (await tag.told("/api/trace/list", tag=TAG))["open_selections"] == 0
 
 
-# -- demotions
-
-
 async def test_branches_on_a_demoted_base_go_back_to_the_keep_before(tag: TagUnderTest) -> None:
     await tag.branch(target=2, max_inflight_per_trace=2, keep_rule="confirmed")
     await add_gpu(tag.client)
@@ -75,9 +69,6 @@ async def test_branches_on_a_demoted_base_go_back_to_the_keep_before(tag: TagUnd
     assert await tag.faults() == []
     assert (await tag.complete(begun, 1.0005))["branch_improved"] is False
     assert (await tag.selected(trace_id="mar11-t2"))["base_experiment_id"] == first
-
-
-# -- context
 
 
 async def test_what_was_tried_beside_it_stays_told(

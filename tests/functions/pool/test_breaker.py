@@ -210,9 +210,6 @@ async def test_who_waits_for_one_gpu_or_one_class_of_them_is_told_so(slot: Slot)
     assert "It waits for a GPU of the class" in waited["next"]
 
 
-# -- the runs' own fault
-
-
 async def test_a_tag_whose_every_run_crashes_takes_no_gpu_from_the_others(slot: Slot) -> None:
     for kind in ("other", "infra", "disk", "timeout", "killed", "oom"):
         await slot.run("other", kind=kind)

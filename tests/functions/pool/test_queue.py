@@ -48,9 +48,6 @@ async def test_an_agent_that_comes_late_waits_for_no_rounds_that_are_over(tag: T
     assert await order(tag) == ["bob0", "ada2", "ada3"]
 
 
-# -- experiments that wait for one GPU
-
-
 async def had_its_turn(tag: TagUnderTest, experiment: str) -> None:
     """A worker runs the leased experiment to its end and gives the GPU back."""
     e = await begun(tag.process, experiment)
@@ -109,9 +106,6 @@ async def test_pinned_experiments_follow_each_other_and_leave_no_queue(tag: TagU
     assert not queues & set(await dump(tag.lab))
 
 
-# -- turns
-
-
 async def test_an_agent_gets_the_turns_back_that_it_did_not_take(tag: TagUnderTest) -> None:
     given_up = [await submit(tag, "ada", nth) for nth in range(20)]
     for name in given_up:
@@ -167,9 +161,6 @@ async def test_the_clock_of_the_queue_forgets_agents(tag: TagUnderTest) -> None:
         await had_its_turn(tag, leased[0])
 
     assert [len(agents) for agents in remembered] == [6, 6, 6, 6, 6, 6, 1, 0]
-
-
-# -- an experiment whose agent holds a GPU
 
 
 async def test_a_gpu_acquired_while_its_experiment_was_being_queued_is_used(tag: TagUnderTest) -> None:

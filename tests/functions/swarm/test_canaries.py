@@ -159,8 +159,7 @@ async def test_followers_at_once_adopt_and_remove_once(swarm: Swarm, process: Pr
     assert "none improved the best" in found[removed["name"]]["reason"]
     assert removed["name"] not in await dimensions(swarm)
     changes = [(e["added"], e["removed"]) for e in await events_of(process, "dimension.defined")][1:3]
-    assert changes[0] == ([removed["name"]], [])
-    assert changes[1][1] == [removed["name"]]
+    assert (changes[0], changes[1][1]) == (([removed["name"]], []), [removed["name"]])
     again = await proposed(swarm, name=removed["name"], train_py_line=None)
     assert (again["counted"], again["proposal"]["state"]) == (False, "reverted")
 

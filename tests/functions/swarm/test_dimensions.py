@@ -28,9 +28,6 @@ async def listed(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in answer["dimensions"]}
 
 
-# -- defining
-
-
 async def test_defining_dimensions_creates_the_tag_once(client: httpx.AsyncClient, process: Process) -> None:
     made = await defined(client, LR, BATCH)
 
@@ -68,9 +65,6 @@ async def test_wrong_dimensions_make_no_tag(client: httpx.AsyncClient, process: 
     for why, fields in wrong:
         assert why in (await refused(client, 422, DEFINE, **({"tag": "swarm"} | fields)))["detail"]
     assert await dump(process.lab) == before
-
-
-# -- freezing
 
 
 async def test_a_freeze_is_told_with_evidence_and_undone(client: httpx.AsyncClient, process: Process) -> None:
@@ -115,9 +109,6 @@ async def test_an_unknown_dimension_or_tag_is_not_found(client: httpx.AsyncClien
         assert "it has LR" in no_name["hint"]
         assert "there is no tag 'mars'" in no_tag["detail"]
     assert await dump(process.lab) == before
-
-
-# -- what is proposed
 
 
 async def test_only_the_swarm_s_tag_lists_proposals_early(

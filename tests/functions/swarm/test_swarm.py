@@ -279,8 +279,7 @@ async def test_a_run_that_is_stopped_for_its_rank_ends_at_that_tick(swarm: Swarm
     assert await swarm.tick(bad, 0.2, 1.1) == first
     stats = await asked(swarm.http, "/runs/stats")
     assert (stats["killed"], stats["active"], stats["kill_rate"]) == (1, 1, 100.0)
-    assert stats["saved_gpu_seconds"] == 240.0
-    assert stats["bucket_pools"]["0.2"]["n"] == 2
+    assert (stats["saved_gpu_seconds"], stats["bucket_pools"]["0.2"]["n"]) == (240.0, 2)
     assert len(await events_of(swarm.process, "run.stopping")) == 1
 
 
@@ -408,8 +407,7 @@ async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swa
     run_id = (await swarm.next("w1"))["run_id"]
     await swarm.result("w1", run_id, 0.95, delta_bpb=-7.0)
     record = await swarm.record(run_id)
-    assert record.delta_bpb == pytest.approx(-0.05)
-    assert record.sent_delta_bpb == -7.0
+    assert (record.delta_bpb, record.sent_delta_bpb) == (pytest.approx(-0.05), -7.0)
 
 
 async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
@@ -616,8 +614,7 @@ async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
     assert [d["name"] for d in synced["dimensions"]] == ["LR", "DEPTH", "OPTIMIZER"]
     assert {d["name"]: d["best_known_value"] for d in synced["dimensions"]} == best.config_delta
     assert [c["delta_bpb"] for c in synced["top_configs"]] == [pytest.approx(-0.1), pytest.approx(-0.05)]
-    assert (synced["experiment_count"], synced["active_workers"]) == (2, 1)
-    assert synced["budget_seconds"] == 300
+    assert (synced["experiment_count"], synced["active_workers"], synced["budget_seconds"]) == (2, 1, 300)
     assert synced["updated_at"] == pytest.approx(best.finished_at)
     again = await swarm.http.get("/sync/w1", headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -966,8 +963,7 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
 
     better = await swarm.record(await swarm.run("fast", 0.99))
 
-    assert (better.status, better.judged) == ("keep", 0.99)
-    assert better.delta == pytest.approx(0.51)
+    assert (better.status, better.judged, better.delta) == ("keep", 0.99, pytest.approx(0.51))
     assert better.delta_bpb == pytest.approx(-0.01)
 
 
@@ -1056,8 +1052,7 @@ async def test_where_values_are_compared_further_runs_contradict_a_false_first_r
     await judged(swarm)
 
     record = await swarm.record(false)
-    assert record.judged == pytest.approx(1.002)
-    assert record.reason == CONTRADICTED
+    assert (record.judged, record.reason) == (pytest.approx(1.002), CONTRADICTED)
 
 
 async def test_where_values_are_compared_a_run_of_its_code_is_judged_anew_by_values(swarm: Swarm) -> None:
@@ -1095,8 +1090,7 @@ async def test_a_first_run_that_is_worse_than_its_baseline_is_no_best(swarm: Swa
 
     assert (worse.status, worse.trust, worse.improved) == ("discard", None, False)
     assert worse.delta == pytest.approx(-0.05)
-    assert (better.status, better.improved) == ("keep", True)
-    assert better.delta == pytest.approx(0.01)
+    assert (better.status, better.improved, better.delta) == ("keep", True, pytest.approx(0.01))
 
 
 WOUNDS: Mapping[str, tuple[str, ...]] = {

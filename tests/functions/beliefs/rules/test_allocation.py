@@ -44,9 +44,6 @@ def converged_of(hypotheses: list[Hypothesis], some: set[int]) -> list[str]:
     return [h.hypothesis_id for n, h in enumerate(hypotheses) if n in some]
 
 
-# -- information value
-
-
 def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results() -> None:
     for results, expected in {0: 0.25, 4: 0.5, 8: 0.75, 12: 1.0, 200: 1.0}.items():
         assert credibility(claim(source="llm_proposed", n_experiments=results)) == pytest.approx(expected)
@@ -57,9 +54,6 @@ def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results(
 def test_information_value_is_the_product_of_its_four_parts() -> None:
     found = believed(0.8, 4, source="llm_proposed", importance=0.6, allocation_penalty=0.5)
     assert information_value(found) == pytest.approx(4 * 0.8 * 0.2 * 0.6 * 0.5 * 0.5)
-
-
-# -- for any hypotheses and any number of workers
 
 
 @given(claims(), WORKERS, TURNS, st.sets(st.integers(0, 11)))
@@ -104,9 +98,6 @@ def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share(
         assert targets([settled], 8) == {}
 
 
-# -- too few workers
-
-
 @given(claims(2), st.integers(1, 40))
 def test_with_too_few_workers_all_have_their_turn(hypotheses: list[Hypothesis], workers: int) -> None:
     workers = min(workers, needed(hypotheses) - 1)
@@ -126,14 +117,8 @@ def test_with_too_few_workers_the_most_valuable_come_first() -> None:
     assert second == {"hyp_000001": 0, "hyp_000002": 0, "hyp_000000": 3, "hyp_000003": 4}
 
 
-# -- moonshots
-
-
 def test_moonshots_have_a_twentieth_of_the_workers() -> None:
     assert targets([claim()], 60)[MOONSHOT] == 3
-
-
-# -- convergence
 
 
 def test_a_hypothesis_converges_at_a_support_of_085_after_15_results() -> None:
@@ -146,17 +131,11 @@ def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
     assert found == {"hyp_000000": 42, "hyp_000001": 9, "hyp_000002": 9}
 
 
-# -- the published example
-
-
 def test_most_workers_test_the_claim_of_which_least_is_known() -> None:
     published = {"hyp_000084": 0.84, "hyp_000051": 0.51, "hyp_000012": 0.12, "hyp_000028": 0.28}
     found = targets([believed(p, name=name) for name, p in published.items()], 40)
     assert sorted(published, key=lambda name: -found[name])[0] == "hyp_000051"
     assert found["hyp_000051"] > sum(found[name] for name in published) / 2
-
-
-# -- which population a worker joins
 
 
 TARGETS = st.dictionaries(st.sampled_from("ABCDEF"), st.integers(0, 12), min_size=1)

@@ -29,9 +29,6 @@ def register(table: dict[str, Any], statements: dict[str, str] | None = None) ->
     return new_hypothesis(declared, "swarm", SOME, statements or {}, {"LR": 0.01}, source="operator", now=5.0)
 
 
-# -- one for each dimension
-
-
 def test_every_dimension_that_may_vary_has_a_hypothesis_at_even_odds() -> None:
     found = bootstrapped("swarm", [LR, at(DEPTH, 8), OPTIMIZER], {}, {"LR": 0.01}, 5.0)
 
@@ -60,13 +57,9 @@ def test_ids_are_the_same_whenever_they_are_made_and_others_in_another_tag() -> 
     assert all(len(name) == 10 and name.startswith("hyp_") for name in known(one))
 
 
-# -- tables [[hypothesis]]
-
-
 def test_a_table_becomes_a_hypothesis_about_what_it_constrains_and_names() -> None:
     found = register({**DEEPER, "statement": "deeper is better with less dropout", "type": "interaction"})
-    assert found.dimensions == ["DEPTH", "DROPOUT"]
-    assert found.config_constraint == {"DEPTH": {"min": 12}}
+    assert (found.dimensions, found.config_constraint) == (["DEPTH", "DROPOUT"], {"DEPTH": {"min": 12}})
     assert (found.kind, found.importance, found.source) == ("interaction", 0.5, "operator")
     assert found.reference_config == {"LR": 0.01}
 
@@ -107,9 +100,6 @@ def test_a_constraint_that_a_frozen_dimension_does_not_meet_is_refused() -> None
         new_hypothesis(
             DeclaredHypothesis(**DEEPER), "swarm", [at(DEPTH, 8)], {}, {}, source="operator", now=1.0
         )
-
-
-# -- names in a statement
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,6 @@ def test_nothing_is_known_of_a_new_hypothesis() -> None:
     assert believed.rope_probability == pytest.approx(0.296)
 
 
-# -- e-values
-
 TALLIES = st.integers(0, 80)
 
 

@@ -87,9 +87,6 @@ def runs(test: RunningTest, *values: Sequence[float | None]) -> list[CellRun]:
     return [CellRun(cells[n], value) for n, cell in enumerate(values) for value in cell]
 
 
-# -- which runs
-
-
 @ALL
 def test_a_new_test_lacks_all_runs_of_all_cells_in_turn(spec: dict[str, Any]) -> None:
     test = begun(spec)
@@ -139,9 +136,6 @@ def test_a_test_is_complete_when_nothing_is_missing(spec: dict[str, Any]) -> Non
     assert verdict(test, done).outcome in ("win", "loss")
 
 
-# -- what they say
-
-
 def test_an_effect_of_the_threshold_wins_and_a_smaller_one_loses() -> None:
     test = begun(FACTOR)
     won = verdict(test, runs(test, [0.0, 0.0, 0.0], [0.01, 0.01, 0.01], [0.004, 0.004, 0.004]))
@@ -153,8 +147,7 @@ def test_an_effect_of_the_threshold_wins_and_a_smaller_one_loses() -> None:
 def test_the_standard_error_is_that_of_two_arms() -> None:
     test = begun({**FACTOR, "values": [6, 12]})
     found = verdict(test, runs(test, [-0.1, 0.0, 0.1], [0.9, 1.0, 1.1]))
-    assert found.effect == pytest.approx(1.0)
-    assert found.standard_error == pytest.approx(0.1 * (2 / 3) ** 0.5)
+    assert (found.effect, found.standard_error) == (pytest.approx(1.0), pytest.approx(0.1 * (2 / 3) ** 0.5))
 
 
 def test_a_grid_that_adds_up_has_no_interaction_and_one_that_does_not_has_its_mean_residual() -> None:
@@ -170,8 +163,7 @@ def test_a_grid_that_adds_up_has_no_interaction_and_one_that_does_not_has_its_me
 def test_a_cut_wins_on_the_side_that_was_claimed_only(better: str, expected: str) -> None:
     test = begun({**CUT, "better": better}, decision="significant")
     found = verdict(test, runs(test, [0.3, 0.31], [0.32, 0.3], [0.1, 0.11], [0.1, 0.12]))
-    assert found.outcome == expected
-    assert found.effect == pytest.approx(0.2 if better == "above" else -0.2)
+    assert (found.outcome, found.effect) == (expected, pytest.approx(0.2 if better == "above" else -0.2))
 
 
 def test_rankings_that_agree_win_and_others_lose() -> None:
@@ -190,13 +182,10 @@ def test_rankings_that_agree_win_and_others_lose() -> None:
 
 def test_an_arm_that_always_crashes_is_left_out_and_a_cell_loses_the_test() -> None:
     factor, grid = begun(FACTOR), begun(GRID)
-
     kept = verdict(factor, runs(factor, [None] * 9, [0.0] * 3, [0.02] * 3))
     alone = verdict(factor, runs(factor, [None] * 9, [None] * 9, [0.0] * 3))
     cell = verdict(grid, runs(grid, [None] * 6, [0.0] * 2, [0.1] * 2, [0.2] * 2))
-
-    assert kept.outcome == "win"
-    assert kept.effect == pytest.approx(0.02)
+    assert (kept.outcome, kept.effect) == ("win", pytest.approx(0.02))
     assert (alone.outcome, cell.outcome) == ("loss", "loss")
 
 
@@ -209,9 +198,6 @@ def test_any_values_have_a_verdict(values: list[list[float]]) -> None:
     assert 0 <= found.p_value <= 1
 
 
-# -- when it ends
-
-
 def test_a_test_that_is_certain_ends_early_where_its_spec_says_so() -> None:
     patient = {**FACTOR, "min_runs_per_cell": 10}
     hasty = {**patient, "stop_condition": {"or_confidence": 0.95}}
@@ -222,9 +208,6 @@ def test_a_test_that_is_certain_ends_early_where_its_spec_says_so() -> None:
     assert missing_cells(begun(hasty), runs(begun(hasty), *clear)) == []
     assert verdict(begun(patient), runs(begun(patient), *clear)).outcome is None
     assert verdict(begun(hasty), runs(begun(hasty), *unclear)).outcome is None
-
-
-# -- under pure noise: arms of 3 runs with sigma 1, at the threshold that two of them reach in 13 % of cases
 
 
 def false_wins(arms: int, decision: Decision, tests: int, seed: int, **stop: Any) -> float:
@@ -247,9 +230,6 @@ def false_wins(arms: int, decision: Decision, tests: int, seed: int, **stop: Any
 @pytest.mark.parametrize("arms", [2, 8])
 def test_noise_wins_in_at_most_5_percent_under_the_significant_rule(arms: int) -> None:
     assert false_wins(arms, "significant", 600, 5) <= 0.055
-
-
-# -- what is no spec
 
 
 @pytest.mark.parametrize(

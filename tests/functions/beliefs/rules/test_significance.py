@@ -58,9 +58,6 @@ def test_a_balanced_interaction_is_the_f_test_of_the_textbook() -> None:
     assert found == pytest.approx(stats.f.sf(squares / 6 / pooled_variance(cells).variance, 6, 36))
 
 
-# -- rankings
-
-
 def test_agreement_is_friedman_s_statistic_over_its_largest_and_its_chance_is_exact() -> None:
     rankings = [[1, 2, 3, 4], [1, 3, 2, 4], [2, 1, 4, 3]]
     theirs = stats.friedmanchisquare(*zip(*rankings, strict=True))

@@ -42,9 +42,6 @@ def accuracy(some: list[Pair]) -> float:
     return sum(right) / len(right)
 
 
-# -- the labelled list
-
-
 def test_the_list_has_enough_pairs_of_every_kind_and_none_twice() -> None:
     everything = pairs(0) + pairs(1) + pairs(0, unseen=True)
     assert len({(one, other) for one, other, _ in everything}) == len(everything) >= 180
@@ -55,9 +52,6 @@ def test_pairs_that_did_not_set_the_threshold_are_told_right() -> None:
     assert accuracy(pairs(0)) >= 0.96
     assert accuracy(pairs(1)) >= 0.92
     assert accuracy(pairs(0, unseen=True)) >= 0.82
-
-
-# -- what similarity is
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
@@ -93,9 +87,6 @@ def test_claims_about_other_constraints_or_tests_differ() -> None:
         similarity(ComparedClaim(said, {}, {"values": [4]}), ComparedClaim(said, {}, {"values": [8]}), NAMES)
         < THRESHOLD
     )
-
-
-# -- what makes another claim in nearly the same words
 
 
 @pytest.mark.parametrize(

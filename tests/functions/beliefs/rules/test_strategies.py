@@ -34,8 +34,6 @@ def about(*dimensions: str, **fields: Any) -> Hypothesis:
     return claim(dimensions=list(dimensions), reference_config=dict(REFERENCE), **fields)
 
 
-# -- which strategy
-
 CONSTRAINED: dict[str, Any] = {"config_constraint": {"LR": 0.01}}
 
 
@@ -63,9 +61,6 @@ def test_a_test_comes_before_a_sprint_and_a_sprint_before_all_else() -> None:
     assert strategy_of(sprinting, converged=True) == "decision_sprint"
     assert strategy_of(sprinting.model_copy(update={"phase": "validation"})) == "validate"
     assert strategy_of(believed(0.9), converged=True) == "converge"
-
-
-# -- what its configs vary
 
 
 @given(DIMENSIONS, DIMENSIONS, st.sampled_from(STRATEGIES))

@@ -73,8 +73,7 @@ def test_ancestors_stand_from_the_root_to_the_parents_each_once() -> None:
 def test_a_branch_is_built_on_its_best_keep_not_on_its_newest() -> None:
     known = graph(node(1, value=0.98), node(2, [1], 0.97), node(3, [2], 0.975), node(4, [3], 0.96, **DISCARD))
     made = under(known, 4)
-    assert made.base == known["mar11-2"]
-    assert made.best == known["mar11-4"]
+    assert (made.base, made.best) == (known["mar11-2"], known["mar11-4"])
 
 
 def test_failures_are_those_that_nothing_kept_was_built_on_since() -> None:

@@ -64,8 +64,6 @@ def test_what_is_no_count_is_not_believed(told: object) -> None:
     assert counted(told) is None
 
 
-# -- retries
-
 BACKOFF = RequestBackoff(first_s=1.0, longest_s=6.0)
 DRAWN = st.floats(0, 1, exclude_max=True)
 

@@ -187,9 +187,6 @@ def test_nothing_is_deployed_with(p: Pipeline, terms: PipelineTerms) -> None:
     assert not may_deploy(p, terms)
 
 
-# -- whether a confirmed draft is newer than the current version
-
-
 def version(results: int, strategy: str, at: float, reason: str = "50 results came") -> ProgramVersion:
     return ProgramVersion(1, at, "templates", reason, results, strategy, "text", "digest")
 

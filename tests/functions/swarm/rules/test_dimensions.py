@@ -37,9 +37,6 @@ def dimension(fields: dict[str, Any], **changes: Any) -> Dimension:
     return checked(DeclaredDimension.model_validate(fields | changes))
 
 
-# -- what a dimension may be
-
-
 WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "min .* is not below max": (
         LR,
@@ -113,9 +110,6 @@ def test_an_int_takes_whole_numbers_however_they_are_spelt() -> None:
     assert [type(end) for end in (found.min, found.max)] == [int, int]
 
 
-# -- values
-
-
 ANY = NUMBERS | st.booleans() | st.text(max_size=5) | st.none() | st.floats() | st.integers()
 
 
@@ -163,9 +157,6 @@ def test_short_numbers_are_those_that_a_person_would_write(value: float, nearest
     assert short(value) == nearest
 
 
-# -- freezing
-
-
 def test_a_dimension_is_frozen_at_a_value_of_its_own_with_the_evidence() -> None:
     found = frozen(dimension(DEPTH), 8.0, by="ann", at=5.0, reason="48 runs")
 
@@ -183,9 +174,6 @@ def test_unfreezing_leaves_the_dimension_as_it_was_before() -> None:
     assert held is not None
     assert unfrozen(held) == before
     assert unfrozen(before) is None
-
-
-# -- defining again
 
 
 def test_defining_again_adds_and_changes_and_replacing_removes_the_rest() -> None:

@@ -78,9 +78,6 @@ def test_what_is_compared_with_its_reference_is_run_any_number_of_times() -> Non
     assert not may_run(often, 0.3, "investigate", Duplicates())
 
 
-# -- fingerprints
-
-
 CONFIGS = st.dictionaries(st.text(max_size=4), VALUES, max_size=5)
 
 

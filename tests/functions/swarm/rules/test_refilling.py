@@ -64,18 +64,12 @@ def keys(proposals: Sequence[ConfigProposal], dimensions: Sequence[Dimension] = 
     return Counter(fingerprint(p.config, dimensions) for p in proposals)
 
 
-# -- how many
-
-
 @pytest.mark.parametrize(
     ("target", "workers", "length"),
     [(None, 0, 8), (None, 3, 8), (None, 20, 20), (None, 10_000, 500), (4, 20, 4), (9_000, 2, 9_000)],
 )
 def test_a_queue_holds_8_to_500_configs_as_workers(target: int | None, workers: int, length: int) -> None:
     assert queue_target(Policy(queue_target=target), workers) == length
-
-
-# -- for any dimensions and shape
 
 
 @given(swarms(), SHAPES, st.integers(1, 12), st.integers(0, 2**32), st.data())
@@ -96,9 +90,6 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
             assert shape.strategy in REPEATING or before.in_flight + times <= 2
 
 
-# -- duplicates
-
-
 def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     layers = [LAYERS]
     tried = {fingerprint({"LAYERS": n}, layers): RunCounts(trials=1) for n in (1, 2, 4)}
@@ -106,17 +97,11 @@ def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     assert {p.config["LAYERS"] for p in proposals} == {3, 5}
 
 
-# -- the swarm goes on
-
-
 def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
     tried = {fingerprint({"FLAG": value}, [FLAG]): RunCounts(n) for value, n in (("on", 40), ("off", 30))}
     proposals = refilled([FLAG], [], INVESTIGATE, tried, 4, Random(1))
     assert [p.config for p in proposals] == [{"FLAG": "off"}]
     assert "nothing else is left" in proposals[0].why
-
-
-# -- promotion and moonshots
 
 
 def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
@@ -155,9 +140,6 @@ def test_neighbours_are_near_the_best_configs() -> None:
     assert near
     for proposal in near:
         assert any(sum(proposal.config[n] != one[n] for n in one) <= 2 for one in best)
-
-
-# -- what leaves the queue after much was learned
 
 
 CONFIG = drawn_config(SOME, INVESTIGATE, Random(3))

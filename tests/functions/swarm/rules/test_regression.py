@@ -86,9 +86,6 @@ def test_results_that_say_nothing_are_no_error(values: list[float]) -> None:
     assert np.all(variance > 0)
 
 
-# -- improvement
-
-
 @pytest.mark.parametrize("z", [5.0, 1.0, 0.0, -0.99, -1.01, -3.0, -8.0])
 @pytest.mark.parametrize("deviation", [1e-3, 1.0, 50.0])
 def test_the_expected_improvement_is_the_integral(z: float, deviation: float) -> None:
@@ -104,9 +101,6 @@ def test_improvements_that_are_hardly_possible_still_have_an_order() -> None:
     found = log_expected_improvement(-far, np.ones(4), 0.0)
     assert np.all(np.isfinite(found))
     assert np.all(np.diff(found) < 0)
-
-
-# -- what is thought to be known
 
 
 def test_believing_a_value_is_learning_that_it_is_what_was_expected() -> None:

@@ -27,9 +27,6 @@ def test_a_room_without_a_value_has_all_others_while_they_can_be_told() -> None:
     assert only.without("tanh") == only
 
 
-# -- sections
-
-
 METHOD = dimension("OPTIMIZER", "categorical", categories=["adam", "sgd", "lion"])
 CENTER: dict[str, Value] = {"LR": 0.00316, "OPTIMIZER": "adam"}
 DRAWS = 600

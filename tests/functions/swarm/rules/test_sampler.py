@@ -62,9 +62,6 @@ BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
 """Of configs at random."""
 
 
-# -- what it learns
-
-
 def test_it_proposes_what_is_better_than_configs_at_random() -> None:
     assert mean_of(proposed(learned())) < 0.4 * BLIND
 
@@ -77,9 +74,6 @@ def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
     misled = proposed(seen)
     after = proposed([*seen, *(Observation(p.config, bowl(p.config, rng)) for p in misled)])
     assert mean_of(after) < 0.5 * BLIND
-
-
-# -- what is not known
 
 
 def test_a_batch_is_spread() -> None:
@@ -101,9 +95,6 @@ def test_what_is_pending_is_not_proposed_again() -> None:
     assert other != best
 
 
-# -- at equal budget
-
-
 def valley(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
     """The best learning rate depends on the optimizer and on the depth, as it does in practice."""
     wanted = {"adam": 1e-3, "lion": 3e-4, "sgd": 3e-2, "adafactor": 1e-2}[str(config["OPTIMIZER"])]
@@ -122,9 +113,6 @@ def test_it_finds_better_configs_than_others_where_dimensions_interact() -> None
 
     assert model < 0.6 * thompson
     assert model < 0.4 * blind
-
-
-# -- where it is asked
 
 
 CENTER: dict[str, Value] = {"LR": 0.003}

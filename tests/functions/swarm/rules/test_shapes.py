@@ -47,9 +47,6 @@ def moved(config: Mapping[str, Value]) -> set[str]:
     return {name for name, value in config.items() if value != CENTER[name]}
 
 
-# -- for any dimensions and any shape
-
-
 @given(swarms(), SHAPES, st.integers(0, 2**32))
 def test_a_constraint_is_honoured_or_told_of(dimensions: list[Dimension], shape: Shape, seed: int) -> None:
     config = drawn_config(dimensions, shape, Random(seed))
@@ -63,9 +60,6 @@ def test_a_constraint_is_honoured_or_told_of(dimensions: list[Dimension], shape:
             assert room.holds(config[found.name])
 
 
-# -- ranges
-
-
 def test_a_float_log_is_drawn_by_factors() -> None:
     found = Counter(
         math.floor(math.log10(lr)) for lr in numbers(drawn(INVESTIGATE, n=3000), "LR") if lr < 0.1
@@ -74,18 +68,12 @@ def test_a_float_log_is_drawn_by_factors() -> None:
     assert min(found.values()) > 850
 
 
-# -- canaries
-
-
 def test_a_canary_varies_in_its_share_of_the_configs_only() -> None:
     for share in (None, 0.5):
         canary = dimension("DROPOUT", "float", min=0, max=0.5, is_canary=True, canary_prob=share)
         configs = drawn(Shape("investigate", center=CENTER), [LR, canary], n=1000)
         varied = sum(config["DROPOUT"] != 0.25 for config in configs) / len(configs)
         assert varied == pytest.approx(CANARY_SHARE if share is None else share, abs=0.05)
-
-
-# -- constraints
 
 
 def test_a_constraint_is_a_value_a_list_or_a_range() -> None:
@@ -115,9 +103,6 @@ def test_a_constraint_that_nothing_meets_is_told_and_left_out() -> None:
         True
     ] * 3
     assert len(values(drawn(shape, stands), "LR")) > 50
-
-
-# -- strategies
 
 
 def test_investigate_varies_what_is_free_over_its_whole_range_and_leaves_the_rest_at_the_best() -> None:

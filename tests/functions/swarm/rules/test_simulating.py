@@ -20,9 +20,6 @@ CONFIGS = st.dictionaries(
 )
 
 
-# -- learning curves
-
-
 @given(CONFIGS, st.floats(0, 1.5), st.integers())
 def test_every_metric_is_finite_and_positive(config: dict[str, Any], progress: float, seed: int) -> None:
     value = simulate_metric(config, progress, Random(seed))
@@ -38,9 +35,6 @@ def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> No
     assert stdev(values) == pytest.approx(NOISE, rel=0.15)
 
 
-# -- what goes wrong
-
-
 def test_crashes_and_stragglers_come_at_their_rates_and_never_together() -> None:
     rng = Random(1)
     fates = [fate(Faults(), rng) for _ in range(20_000)]
@@ -48,8 +42,6 @@ def test_crashes_and_stragglers_come_at_their_rates_and_never_together() -> None
     assert mean(its.is_late for its in fates) == pytest.approx(0.05, abs=0.006)
     assert not any(its.is_late and its.crashes_at is not None for its in fates)
 
-
-# -- what a server has
 
 MEASURED = Acknowledged("w1", 0.9)
 CRASHED = Acknowledged("w1", None)

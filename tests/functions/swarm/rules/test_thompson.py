@@ -41,9 +41,6 @@ def proposed(
     return THOMPSON.propose(dimensions, seen, INVESTIGATE, n, Random(seed))
 
 
-# -- for any dimensions and runs
-
-
 @given(st.lists(RESULTS, min_size=1, max_size=30))
 def test_a_score_is_a_number_and_bounded_whatever_the_results_are(values: list[float | None]) -> None:
     scores = scored(runs(values, [LR]))
@@ -71,9 +68,6 @@ def test_buckets_are_equal_in_the_dimension_s_own_scale() -> None:
     depths = Counter(index_of(DEPTH)(depth) for depth in range(4, 25))
     assert depths == dict.fromkeys(range(8), 3) | {2: 2, 5: 2, 7: 2}
     assert [index_of(LR)(value) for value in (True, "0.01", 1.0)] == [None] * 3
-
-
-# -- what it learns
 
 
 def test_what_it_has_not_seen_can_win() -> None:
@@ -114,9 +108,6 @@ def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
     assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.75
 
 
-# -- promotion
-
-
 def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky_run() -> None:
     steady, lucky = Observation({"DEPTH": 8}, -0.3), Observation({"DEPTH": 9}, -9.0)
     seen = [*[steady] * 6, lucky, *[Observation(lucky.config, 0.2)] * 3]
@@ -140,9 +131,6 @@ def test_a_neighbour_differs_in_one_or_two_dimensions_and_by_little() -> None:
     assert {one["LAYERS"] for one in near} == {2, 3, 4}
     assert all(abs(math.log10(float(one["LR"]) / 0.003)) <= 0.31 for one in near)
     assert 0.02 < fmean(one["OPTIMIZER"] != "sgd" for one in near) < 0.3
-
-
-# -- at equal budget
 
 
 def test_thompson_beats_random_search_at_equal_budget_and_finds_the_category() -> None:

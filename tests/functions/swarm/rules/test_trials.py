@@ -25,8 +25,6 @@ from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial,
 from tests.functions.swarm.rules.test_trial_proposals import proposed
 from tests.functions.swarm.rules.trial_sample import LR, WARMUP
 
-# -- stalls
-
 UP = STALLED.tag.model_copy(update={"direction": "maximize"})
 SIXTY_RESULTS = [
     EndedResult(experiment_id=f"swarm-{n}", status="stopped" if n <= 60 else "crash", finished_at=float(n))
@@ -80,9 +78,6 @@ def test_dimensions_are_asked_for_once_at_the_start_and_once_in_each_stall_cycle
     assert is_asked_for(replace(stalled, dimensions=[])) is None
     assert is_asked_for(replace(stalled, policy=stalled.policy.changed({"canaries": "off"}))) is None
     assert is_asked_for(replace(stalled, proposals=[trial()])) is None
-
-
-# -- signals
 
 
 def listed(*cycles: int, **fields: Any) -> ProposedDimension:
@@ -175,8 +170,6 @@ def test_an_agent_adds_ten_proposals_within_25_results() -> None:
 
     assert "after 1 more results" in (problem.value.hint or "")
 
-
-# -- trials
 
 BY_VALUE = STALLED.policy.changed({"compare_by": "value"})
 
