@@ -52,7 +52,6 @@ async def with_noise(swarm: Swarm) -> None:
 
 async def test_each_dimension_begins_with_the_claim_that_it_matters(swarm: Swarm) -> None:
     found = await hypotheses(swarm)
-
     assert {h["statement"] for h in found.values()} == {"LR matters", "DEPTH matters", "OPTIMIZER matters"}
     assert {(h["posterior_mean"], h["status"], h["n_experiments"]) for h in found.values()} == {
         (0.5, "active", 0)

@@ -106,10 +106,8 @@ async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(tag: 
     await tag.branch()
     for value in (1.0, 1.1, 0.9):
         await tag.grown(value)
-
     chosen = await tag.selected(parent_ids=["mar11-2", "mar11-1"])
     context = await tag.told("/api/trace/context", tag=TAG, selection_id=chosen["selection_id"])
-
     assert (await tag.traces())["mar11-t1"]["base"] == "mar11-3"
     assert chosen["base_experiment_id"] == context["branch"]["base"]["experiment_id"] == "mar11-1"
     assert chosen["base_commit_sha"] == context["base_commit_sha"]

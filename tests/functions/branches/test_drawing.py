@@ -9,15 +9,13 @@ from tests.functions.sample import experiment
 
 
 def node(number: int, trace: str | None, *parents: int, status: Any = "keep", **more: Any) -> Any:
-    return experiment(
-        number,
-        status=status,
-        trace_id=trace,
-        parent_ids=[f"t-{p}" for p in parents],
-        experiment_id=f"t-{number}",
-        description=f"idea {number}",
-        **more,
-    )
+    its = {
+        "experiment_id": f"t-{number}",
+        "description": f"idea {number}",
+        "status": status,
+        "trace_id": trace,
+    }
+    return experiment(number, **its, parent_ids=[f"t-{p}" for p in parents], **more)
 
 
 def signs(lines: list[str]) -> list[str]:

@@ -18,10 +18,8 @@ async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(tag: TagUnderTest)
     await tag.grown(1.0)
     late = [await tag.made(await tag.selected()) for _ in range(3)]
     await tag.told("/api/trace/configure", tag=TAG, new_epoch=True)
-
     for name in late:
         await tag.told("/api/experiment/crash", experiment_id=name, error="boom")
-
     [trace] = (await tag.traces()).values()
     assert (trace["status"], trace["length"], trace["tip"]) == ("live", 4, "mar11-1")
 

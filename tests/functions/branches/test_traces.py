@@ -26,7 +26,6 @@ async def forest(tag: TagUnderTest) -> TagUnderTest:
 async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(forest: TagUnderTest) -> None:
     one, two = await forest.selected(), await forest.selected()
     third = await forest.told("/api/trace/select", tag=TAG)
-
     assert [s["kind"] for s in (one, two)] == ["new_root", "new_root"]
     assert [s["trace_id"] for s in (one, two)] == ["mar11-t1", "mar11-t2"]
     assert [(s["parent_ids"], s["local_selection"]) for s in (one, two)] == [([], [])] * 2
@@ -41,10 +40,8 @@ async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(fore
 async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) -> None:
     first = await forest.selected(request_id="r1")
     await forest.told("/api/trace/release", selection_id=first["selection_id"])
-
     again = await forest.selected(request_id="r1")
     other = await forest.refused(422, "/api/trace/select", tag=TAG, request_id="r1", agent="bob")
-
     assert again == first
     assert "another body" in other["detail"]
     assert len(await forest.events("selection.opened")) == 1
@@ -54,7 +51,6 @@ async def test_whoever_waits_is_woken_by_a_free_slot(forest: TagUnderTest) -> No
     one, _ = await forest.selected(), await forest.selected()
     ask = {"tag": TAG, "request_id": "r1"}
     assert (await forest.told("/api/trace/select", **ask))["status"] == "wait"
-
     waiting = asyncio.create_task(forest.told("/api/trace/select", **ask, wait=50))
     await asyncio.sleep(0)
     await forest.told("/api/trace/release", selection_id=one["selection_id"])
@@ -98,9 +94,7 @@ async def test_a_renewed_lease_lasts_its_whole_length_again(forest: TagUnderTest
     one = await forest.selected()
     key = forest.lab.keys("open_selections", TAG)
     await forest.lab.command("ZADD", key, repr(await forest.lab.now() + 60), one["selection_id"])
-
     renewed = await forest.told("/api/trace/renew", selection_id=one["selection_id"])
-
     left = float(await forest.lab.command("ZSCORE", key, one["selection_id"])) - await forest.lab.now()
     assert 890 < left <= 900
     assert (renewed["status"], renewed["held_by"]) == ("open", None)
@@ -160,10 +154,8 @@ async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(fore
     await forest.told("/api/experiment/stop", experiment_id=stopped)
     retracted = (await forest.grown(1.0))["experiment_id"]
     await forest.told("/api/experiment/retract", experiment_id=retracted, reason="a mistake")
-
     for name in (stopped, retracted):
         answer = await forest.refused(409, "/api/trace/select", tag=TAG, parent_ids=[name])
-
         assert answer["code"] == "no_result"
         assert "wait" not in answer["hint"]
 
@@ -183,10 +175,8 @@ async def test_a_trace_that_has_grown_is_reopened_where_there_is_room(forest: Ta
     for number in (1, 2):
         await forest.told("/api/trace/close", tag=TAG, trace_id=f"mar11-t{number}")
     await forest.told("/api/trace/configure", tag=TAG, target_traces=1)
-
     await forest.told("/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
     full = await forest.refused(409, "/api/trace/reopen", tag=TAG, trace_id="mar11-t2")
-
     assert full["code"] == "no_room"
 
 
@@ -275,9 +265,7 @@ async def test_an_operator_configures_the_traces_in_one_call(forest: TagUnderTes
 async def test_a_new_epoch_leaves_the_traces_and_ends_what_was_selected(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     one = await forest.selected(trace_id="mar11-t1")
-
     answer = await forest.told("/api/trace/configure", tag=TAG, new_epoch=True)
-
     assert answer["epoch"] == 2
     stale = await forest.refused(409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
     assert stale["code"] == "stale_epoch"

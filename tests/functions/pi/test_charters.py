@@ -57,7 +57,6 @@ async def test_a_swarm_shows_its_workers_charter_and_sends_it_with_the_first_ver
     token = await swarm.join("w1")
     before = await read(swarm.http, "/program.md?name=w1")
     synced = (await swarm.http.get("/sync/w1", headers={"X-Worker-Token": token})).json()
-
     assert before.startswith("# Program of a worker\n")
     assert "next_config/w1" in before
     assert "too few results" in before

@@ -25,14 +25,9 @@ def spec_of(name: str, values: list[Any]) -> dict[str, Any]:
 
 
 def claim(statement: str, **more: Any) -> dict[str, Any]:
-    return {
-        "statement": statement,
-        "type": "positive",
-        "importance": 0.6,
-        "rationale": "the findings say nothing against it",
-        "test_spec": spec_of("LR", [0.001, 0.01]),
-        **more,
-    }
+    why, test = "the findings say nothing against it", spec_of("LR", [0.001, 0.01])
+    plain = {"statement": statement, "type": "positive", "importance": 0.6}
+    return plain | {"rationale": why, "test_spec": test} | more
 
 
 async def opened(client: httpx.AsyncClient) -> None:
@@ -78,7 +73,6 @@ async def test_no_model_is_paid_for_hypotheses_of_a_tag_that_has_as_many_as_it_m
         await opened(client)
         await told(client, "/api/hypothesis/bootstrap", tag="swarm")
         answer = await done(pi, "hypothesis::draft")
-
     assert answer == {"tag": "swarm", "author": None, "accepted": [], "refused": []}
     assert stage.received == []
 

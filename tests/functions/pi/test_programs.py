@@ -117,7 +117,6 @@ async def test_the_digest_changes_with_the_populations_strategy_target_or_claim_
     for strategy, target in (("falsify", 1), ("falsify", 1), ("investigate", 1), ("investigate", 2)):
         await with_populations(swarm, population("LR", strategy, target=target))
         digests.append((await swarm.http.get("/sync/w1")).json()["program_digest"])
-
     assert digests[0] == digests[1]
     assert len(set(digests[1:])) == 3
 

@@ -98,7 +98,6 @@ async def test_a_model_that_only_fails_leaves_the_version_to_the_templates(
     async with author_process(process, monkeypatch, SAID.refusal()) as (pi, _):
         await asked(client)
         answer = await answered(pi)
-
     [version], _ = await programs.versions("swarm", 0, 9)
     assert answer == {"tag": "swarm", "number": 1, "author": "templates"}
     assert version.reason == "the test wants one"

@@ -103,12 +103,10 @@ async def test_a_gpu_that_is_out_gets_no_lease_and_its_experiments_wait_for_anot
 
 async def test_after_the_cool_down_runs_are_tried_and_a_success_closes_the_breaker(slot: Slot) -> None:
     await slot.trip()
-
     swept = await slot.cool_down()
     assert swept["trials"] == [GPU]
     assert (await slot.shown())["breaker"] == "half-open"
     await slot.run()
-
     gpu = await slot.read()
     assert (gpu.status, gpu.consecutive_crashes, gpu.trips) == ("idle", 0, 0)
     assert (await slot.shown())["breaker"] == "closed"
@@ -265,6 +263,5 @@ async def test_what_an_agent_says_takes_no_gpu_out(http: httpx.AsyncClient, proc
         await told(http, "/api/pool/acquire", experiment_id=borrowing)
         await told(http, "/api/experiment/crash", experiment_id=borrowing, error="boom")
         await told(http, "/api/pool/release", gpu_id=GPU)
-
     gpu = await Pool(process.lab).get(GPU)
     assert (gpu.status, gpu.consecutive_crashes, gpu.trips) == ("idle", 0, 0)

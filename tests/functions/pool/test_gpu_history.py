@@ -55,7 +55,6 @@ async def test_only_the_hours_asked_for_are_answered(client: httpx.AsyncClient, 
     await beat(client, temperature_c=40)
     await an_older_sample(process, 7300)
     await beat(client, temperature_c=50)
-
     assert (await history(client, hours=2))["temperature_c"] == [50]
     assert (await history(client, hours=3))["temperature_c"] == [40, 50]
     await refused(client, 422, "/api/gpu/history", gpu_id=GPU, hours=25)

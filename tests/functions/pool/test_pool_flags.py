@@ -60,11 +60,9 @@ async def test_a_drain_outlives_a_broken_lease_and_the_proof(tag: TagUnderTest) 
     await tag.begun(await tag.submit())
     await tag.told("/api/pool/drain", gpu_id=GPU)
     await expire(tag.lab, GPU)
-
     await tag.told("/api/pool/sweep")
     assert (await tag.told("/api/pool/heartbeat", gpu_id=GPU))["action"] == "prove"
     await proven_empty(tag)
-
     assert await status(tag) == "draining"
     assert (await tag.told("/api/pool/drain", gpu_id=GPU, undo=True))["status"] == "idle"
 
@@ -150,9 +148,7 @@ async def test_a_clock_that_goes_back_does_not_prolong_the_grace_after_a_gap(tag
 async def test_a_lease_that_no_worker_begins_uses_no_attempt_up_nor_gpu(tag: TagUnderTest) -> None:
     name = await leased(tag)
     await expire(tag.lab, GPU)
-
     swept = await tag.told("/api/pool/sweep")
-
     assert swept["experiments"] == {name: "queued"}
     assert (await tag.experiments.get(name)).attempt == 1
     gpu = await the_gpu(tag)

@@ -44,7 +44,6 @@ async def test_an_agent_that_comes_late_waits_for_no_rounds_that_are_over(tag: T
         await add_gpu(tag.client, f"h:{nth}")
     await dispatched(tag)
     await submit(tag, "bob", 0)
-
     assert await order(tag) == ["bob0", "ada2", "ada3"]
 
 
@@ -63,17 +62,13 @@ async def test_pinned_experiments_are_counted_where_they_stand_in_the_way(tag: T
     await add_gpu(tag.client, "g0")
     await add_gpu(tag.client, "g1")
     await add_gpu(tag.client, "gone")
-    ids = [
-        await submit(tag, agent, 0, **pin)
-        for agent, pin in [
-            ("a", {}),
-            ("b", {"gpu_id": "g0"}),
-            ("c", {"gpu_id": "g0"}),
-            ("d", {"gpu_id": "gone"}),
-            ("e", {}),
-            ("f", {"gpu_id": "g1"}),
-        ]
+    pins: list[dict[str, str]] = [
+        {},
+        *({"gpu_id": name} for name in ("g0", "g0", "gone")),
+        {},
+        {"gpu_id": "g1"},
     ]
+    ids = [await submit(tag, agent, 0, **pin) for agent, pin in zip("abcdef", pins, strict=True)]
     await silence(tag.lab, "gone")
 
     queues = [(await tag.asked(f"/api/experiment/{i}/wait?timeout=0"))["queue"] for i in ids]
@@ -113,7 +108,6 @@ async def test_an_agent_gets_the_turns_back_that_it_did_not_take(tag: TagUnderTe
     for nth in range(15):
         await submit(tag, "bob", nth)
     await submit(tag, "ada", 20)
-
     assert (await order(tag)).index("ada20") == 1
 
 

@@ -29,7 +29,6 @@ async def test_a_strategy_that_several_find_due_changes_once(client: httpx.Async
     await open_tag(client, policy=BY_YIELDS)
     await play(client, *STEPS)
     await asyncio.gather(*(told(client, path, tag="mar11") for _ in range(5)))
-
     events = await told(client, "/api/event/list", tag="mar11", types=["strategy.changed"])
     assert len(events["events"]) == 1
     adapted = await told(client, "/api/search/adapt", tag="mar11")

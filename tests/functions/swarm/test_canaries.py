@@ -19,15 +19,8 @@ from tests.labs import asked, bearer, dump, events_of, problem, refused, told
 PROPOSE = "/api/dimension/propose"
 FOLLOW = "/api/dimension/follow-trials"
 LISTED = "/dimension_proposals"
-WARMUP: dict[str, Any] = {
-    "name": "WARMUP",
-    "dtype": "float",
-    "min": 0.0,
-    "max": 0.5,
-    "default_value": 0.0,
-    "rationale": "the loss jumps in the first steps",
-    "train_py_line": "WARMUP = 0.0",
-}
+WARMUP: dict[str, Any] = {"name": "WARMUP", "dtype": "float", "min": 0.0, "max": 0.5, "default_value": 0.0}
+WARMUP |= {"rationale": "the loss jumps in the first steps", "train_py_line": "WARMUP = 0.0"}
 Truth = Callable[[Mapping[str, Any]], float]
 """What a run with a config measures."""
 

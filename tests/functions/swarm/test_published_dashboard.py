@@ -13,13 +13,8 @@ from tests.functions.swarm.test_swarm import Swarm, stopping_for_certain
 from tests.labs import told
 
 FETCHED = (
-    "/health",
-    "/runs/stats",
-    "/leaderboard",
-    "/populations",
-    "/theory_graph",
-    "/theory_graph/human?include_graph=true",
-    "/shadow/scorecards",
+    *("/health", "/runs/stats", "/leaderboard", "/populations", "/theory_graph"),
+    *("/theory_graph/human?include_graph=true", "/shadow/scorecards"),
 )
 """What it asks for at each refresh, without a token. One failure empties the whole page."""
 
@@ -84,9 +79,7 @@ async def test_the_kill_rate_is_in_percent(swarm: Swarm) -> None:
         run = (await swarm.next(name))["run_id"]
         if (await swarm.tick(run, 0.2, value)).get("action") != "stop":
             await swarm.result(name, run, value)
-
     *_, best, kill_rate = (await refreshed(swarm.http)).figures()
-
     assert (best, kill_rate) == (pytest.approx(-0.2), 33.3)
 
 
@@ -110,9 +103,7 @@ async def test_a_population_shows_its_workers_and_how_far_its_claim_is_believed(
     for nth in range(6):
         await claiming.join(f"w{nth}")
         await claiming.next(f"w{nth}")
-
     rows = (await refreshed(claiming.http)).answers["/populations"]["populations"]
-
     assert [row["assigned_workers"] for row in rows] == [2, 2, 2]
     assert {(row["status"], row["posterior"], row["n_experiments"]) for row in rows} == {("active", 0.5, 0)}
     assert all(0 < row["information_value"] <= 1 for row in rows)

@@ -115,15 +115,9 @@ async def noise_of(swarm: Swarm) -> dict[str, Any]:
 
 
 def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
-    return {
-        "worker_id": worker_id,
-        "exp_id": run_id,
-        "config": {},
-        "config_delta": {},
-        "val_bpb": value,
-        "delta_bpb": None if value is None else value - BASELINE,
-        "duration_seconds": 2.5,
-    } | more
+    delta = None if value is None else value - BASELINE
+    plain = {"worker_id": worker_id, "exp_id": run_id, "config": {}, "config_delta": {}, "val_bpb": value}
+    return plain | {"delta_bpb": delta, "duration_seconds": 2.5} | more
 
 
 # -- joining
@@ -289,7 +283,6 @@ async def test_ranks_are_of_deltas_so_that_a_worse_machine_is_no_worse_run(swarm
     await swarm.join("slow", baseline_bpb=2.0)
     fast, slow = (await swarm.next("fast"))["run_id"], (await swarm.next("slow"))["run_id"]
     await swarm.tick(fast, 0.2, 0.99)
-
     assert await swarm.tick(slow, 0.2, 1.9) == {}
     assert (await swarm.tick(fast, 0.4, 0.99)) == {}
     assert (await swarm.tick(slow, 0.4, 1.995))["action"] == "stop"
@@ -303,12 +296,12 @@ async def test_a_repeated_tick_gets_its_first_answer(swarm: Swarm) -> None:
     assert await swarm.tick(one, 0.21, 1.2) == first == {}
 
 
-EXTENDING = {
+EXTENDING: dict[str, Any] = {
     "stopping.rule": "stochastic",
     "stopping.warmup_runs": 0,
     "stopping.min_peers": 1,
-    "stopping.extend_at": 0.8,
 }
+EXTENDING |= {"stopping.extend_at": 0.8}
 
 
 async def test_the_best_run_is_extended_once_and_judged_by_what_it_had_at_its_budget(swarm: Swarm) -> None:
@@ -317,7 +310,6 @@ async def test_the_best_run_is_extended_once_and_judged_by_what_it_had_at_its_bu
     await swarm.tick(run_id, 1.0, 0.75)
     await swarm.tick(run_id, 1.3, 0.7)
     await swarm.result("b", run_id, 0.69)
-
     record = await swarm.record(run_id)
     assert (record.val_bpb, record.delta_bpb) == (0.69, pytest.approx(-0.25))
 
@@ -328,7 +320,6 @@ async def test_where_values_are_compared_a_longer_run_counts_as_it_was_at_its_bu
     await swarm.tick(run_id, 1.0, 0.75)
     await swarm.tick(run_id, 1.3, 0.7)
     await swarm.result("b", run_id, 0.69)
-
     record = await swarm.record(run_id)
     assert (record.val_bpb, record.judged, record.own_value) == (0.75, 0.75, 0.75)
     assert "printed 0.69" in (record.reason or "")
@@ -395,11 +386,9 @@ async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
     """The metric depends on no worker, and their baselines are wrong."""
     await swarm.join("low", baseline_bpb=0.9)
     await swarm.join("high", baseline_bpb=1.1)
-
     for value in (1.0, 1.002):
         for name in ("low", "high"):
             await swarm.run_of(name, value, LR=0.001)
-
     assert await noise_of(swarm) == {"df": 2, "sigma": pytest.approx(0.002 / 2**0.5)}
 
 
@@ -412,10 +401,8 @@ async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swa
 
 async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
     run_id = (await swarm.next("w1"))["run_id"]
-
     answers = await asyncio.gather(*(swarm.result("w1", run_id, 0.95) for _ in range(6)))
     other = await swarm.result("w1", run_id, 0.5)
-
     assert answers == [{"ok": True, "total_experiments": 1}] * 6
     assert other == answers[0]
     assert (await swarm.record(run_id)).val_bpb == 0.95
@@ -423,11 +410,7 @@ async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: 
 
 
 async def test_a_run_without_a_value_is_a_crash_or_a_timeout(swarm: Swarm) -> None:
-    told_of = {
-        "TIMEOUT": ("timeout", "timeout"),
-        "": ("crash", "other"),
-        "CUDA out of memory": ("crash", "other"),
-    }
+    told_of = dict.fromkeys(("", "CUDA out of memory"), ("crash", "other")) | {"TIMEOUT": ("timeout",) * 2}
     for error, ended in told_of.items():
         run_id = (await swarm.next("w1"))["run_id"]
         assert (await swarm.result("w1", run_id, None, error=error))["total_experiments"] == 0
@@ -470,10 +453,8 @@ async def test_ticks_keep_a_run_no_longer_than_its_time_limit_and_the_labs_grace
     lab, begun = swarm.process.lab, await swarm.process.lab.now() - 5_000
     await lab.command("HSET", lab.keys.experiment(run_id), "started_at", f"{begun:.6f}")
     await lab.command("ZADD", lab.keys("handed_out"), f"{begun + 660:.6f}", run_id)
-
     for progress in (0.3, 0.5, 0.5):
         await swarm.tick(run_id, progress, 0.9)
-
     assert await swarm.swept() == [run_id]
 
 
@@ -495,9 +476,7 @@ async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_o
 
 async def test_a_run_that_its_worker_gives_back_is_lost_and_its_config_goes_to_another(swarm: Swarm) -> None:
     given = await swarm.next("w1")
-
     answers = [await swarm.result("w1", given["run_id"], None, error="returned") for _ in range(2)]
-
     assert answers == [{"ok": True, "total_experiments": 0}] * 2
     run = await swarm.record(given["run_id"])
     assert (run.status, run.error) == ("lost", "its worker's owner gave it back")
@@ -692,9 +671,7 @@ async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm
 
 async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
     given = await swarm.next("w1")
-
     extra = (await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "OPTIMIZER": "sgd"})).json()
-
     assert extra == {"run_id": "swarm-2", "budget_seconds": 300}
     assert (await swarm.record("swarm-2")).config_delta == {"LR": 0.002, "OPTIMIZER": "sgd"}
     await swarm.result("w1", "swarm-2", 0.9)
@@ -809,10 +786,8 @@ async def test_a_workers_contact_is_for_operators_alone(client: httpx.AsyncClien
 # -- who may do what
 
 
-async def test_a_worker_does_nothing_under_another_workers_name(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    swarm = Swarm(client, process)
+async def test_a_worker_does_nothing_under_another_workers_name(swarm: Swarm) -> None:
+    client = swarm.http
     mine, theirs = await swarm.join("w1"), await swarm.join("w2")
     run_id = (await swarm.next("w2"))["run_id"]
     me = {"x-worker-token": mine}
@@ -838,12 +813,10 @@ async def test_a_closed_lab_admits_workers_with_an_enroll_token_for_workers_alon
     root = await bearer(process, "olga", "operator")
     local.headers.update(root)
     await told(local, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
-    enroll = {
-        role: (await told(local, "/api/token/issue", name=f"e-{role}", role=role, kind="enroll", uses=1))[
-            "token"
-        ]
-        for role in ("worker", "agent")
-    }
+    enroll = dict[str, str]()
+    for role in ("worker", "agent"):
+        wish = {"name": f"e-{role}", "role": role, "kind": "enroll", "uses": 1}
+        enroll[role] = (await told(local, "/api/token/issue", **wish))["token"]
     del local.headers["authorization"]
 
     for wrong in (None, "guess", enroll["agent"]):
@@ -960,9 +933,7 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
     await swarm.join("slow", baseline_bpb=2.0)
     await swarm.join("fast", baseline_bpb=1.0)
     await swarm.run("slow", 1.5)
-
     better = await swarm.record(await swarm.run("fast", 0.99))
-
     assert (better.status, better.judged, better.delta) == ("keep", 0.99, pytest.approx(0.51))
     assert better.delta_bpb == pytest.approx(-0.01)
 
@@ -1061,9 +1032,7 @@ async def test_where_values_are_compared_a_run_of_its_code_is_judged_anew_by_val
     await swarm.run_of("a", 0.9, LR=0.001)
     first = await swarm.run_of("a", 1.2, LR=0.002)
     later = [await swarm.run_of("a", value, LR=0.002) for value in (1.1, 1.3)]
-
     await told(swarm.http, "/api/experiment/retract", experiment_id=first, reason="a mistake")
-
     records = [await swarm.record(name) for name in later]
     assert [r.judged for r in records] == [pytest.approx(1.1), pytest.approx(1.2)]
 
@@ -1074,20 +1043,16 @@ async def test_the_night_names_the_metric_of_an_agent_s_best_beside_a_swarm(swar
         await tried(swarm.http, value, "swarm")
     await swarm.join("w1", baseline_bpb=2.0)
     await swarm.run("w1", 1.5)
-
     night = await told(swarm.http, "/api/report/night", tag="swarm")
-
     assert (night["metric"], night["by_delta"], night["best"]) == ("val_bpb", False, 1.2)
     assert (night["first"], night["last"]) == (1.3, 1.2)
 
 
 async def test_a_first_run_that_is_worse_than_its_baseline_is_no_best(swarm: Swarm) -> None:
     await swarm.policy(keep_rule="confirmed")
-
     worse = await swarm.record(await swarm.run("w1", 1.05))
     await refused(swarm.http, 404, "/api/experiment/best", tag="swarm")
     better = await swarm.record(await swarm.run("w1", 0.99))
-
     assert (worse.status, worse.trust, worse.improved) == ("discard", None, False)
     assert worse.delta == pytest.approx(-0.05)
     assert (better.status, better.improved, better.delta) == ("keep", True, pytest.approx(0.01))

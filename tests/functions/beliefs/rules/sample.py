@@ -55,18 +55,9 @@ def influence(**changes: Any) -> Hypothesis:
 
 def run(name: str = "swarm-1", **changes: Any) -> FinishedRun:
     """A run of the hypothesis' own population with another LR, which was better than its worker's baseline."""
-    return FinishedRun(
-        **{
-            "experiment_id": name,
-            "worker_id": "w1",
-            "config": {**REFERENCE, "LR": 0.01},
-            "strategy": "investigate",
-            "hypothesis_id": "hyp_1",
-            "ended": "value",
-            "judged": -0.01,
-            **changes,
-        }
-    )
+    plain: dict[str, Any] = {"experiment_id": name, "worker_id": "w1", "config": {**REFERENCE, "LR": 0.01}}
+    plain |= {"strategy": "investigate", "hypothesis_id": "hyp_1", "ended": "value", "judged": -0.01}
+    return FinishedRun(**plain | changes)
 
 
 def reference(name: str = "swarm-2", **changes: Any) -> FinishedRun:
@@ -76,13 +67,10 @@ def reference(name: str = "swarm-2", **changes: Any) -> FinishedRun:
 
 def pair(outcome: float | None, contrast: float | None = None) -> Evidence:
     """A run beside a reference run of the same worker."""
-    return Evidence(
-        experiment_id="swarm-1",
-        outcome=outcome,
-        against="reference",
-        worker_id="w1",
-        reference_id="swarm-2",
-        reference_worker_id="w1",
-        delta=contrast,
-        contrast=contrast,
-    )
+    runs = {
+        "experiment_id": "swarm-1",
+        "reference_id": "swarm-2",
+        "worker_id": "w1",
+        "reference_worker_id": "w1",
+    }
+    return Evidence(**runs, outcome=outcome, against="reference", delta=contrast, contrast=contrast)

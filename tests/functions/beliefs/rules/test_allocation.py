@@ -70,14 +70,8 @@ def test_targets_are_all_the_workers(
 def test_every_hypothesis_has_its_minimum_while_the_workers_suffice(
     hypotheses: list[Hypothesis], more: int, turn: int, some: set[int], temperature: float
 ) -> None:
-    found = targets(
-        hypotheses,
-        needed(hypotheses) + more,
-        temperature,
-        converged=converged_of(hypotheses, some),
-        turn=turn,
-    )
-
+    workers, converged = needed(hypotheses) + more, converged_of(hypotheses, some)
+    found = targets(hypotheses, workers, temperature, converged=converged, turn=turn)
     for hypothesis in hypotheses:
         assert found[hypothesis.hypothesis_id] >= minimum(hypothesis)
 
@@ -102,7 +96,6 @@ def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share(
 def test_with_too_few_workers_all_have_their_turn(hypotheses: list[Hypothesis], workers: int) -> None:
     workers = min(workers, needed(hypotheses) - 1)
     rounds = [targets(hypotheses, workers, turn=turn) for turn in range(len(hypotheses))]
-
     for hypothesis in hypotheses:
         served = [found[hypothesis.hypothesis_id] for found in rounds]
         assert any(served)

@@ -62,10 +62,8 @@ def test_a_worker_with_a_lucky_baseline_decides_nothing_by_itself(side: float) -
     known = hypothesis()
     waiting = [run(f"c{k}", worker_id="lucky", judged=side) for k in range(40)]
     unused = [reference(f"r{k}", worker_id=f"w{k}") for k in range(40)]
-
     for pair in pairs(waiting, unused, known):
         said = outcome_of(pair[0], known, BeliefTerms(workers=10), pair[1])
         assert said is not None
         known = after(known, said, now=9.0)
-
     assert (known.n_experiments, known.status) == (1, "active")

@@ -25,11 +25,8 @@ NONE: Mapping[str, Evidence] = {}
 
 def facts(*hypotheses: Hypothesis, before: BeliefSnapshot | None = None, **changes: Any) -> JournalFacts:
     """A tag after 100 results, 26 of them of reference runs."""
-    given: dict[str, Any] = {
-        "now": NOON,
-        "version": 140,
-        "results": 100,
-        "references": 26,
+    given: dict[str, Any] = {"now": NOON, "version": 140, "results": 100, "references": 26}
+    given |= {
         "hypotheses": hypotheses,
         "populations": {},
         "assigned": {},
@@ -149,7 +146,6 @@ def test_each_checkpoint_begins_where_the_one_before_was_kept(history: list[list
 
 def test_a_checkpoint_is_due_when_anything_is_new_and_none_tells_of_so_many_results() -> None:
     told = snapshot(facts())
-
     assert is_due(facts(), None)
     assert is_due(facts(), 100)
     assert not is_due(facts(before=told), None)

@@ -103,14 +103,8 @@ def test_two_crashes_say_nothing_and_a_candidate_waits_for_its_reference_run() -
 
 
 def test_runs_that_look_for_the_best_config_move_the_effect_alone() -> None:
-    said = Evidence(
-        experiment_id="swarm-1",
-        worker_id="w1",
-        outcome=None,
-        against="baseline",
-        is_guarded=False,
-        delta=-0.01,
-    )
+    alone: dict[str, Any] = {"against": "baseline", "is_guarded": False, "delta": -0.01, "outcome": None}
+    said = Evidence(experiment_id="swarm-1", worker_id="w1", **alone)
     assert outcome_of(run(strategy="exploit"), HIGH, MATCHED) == said
     assert outcome_of(run(strategy="exploit", **CRASHED), HIGH, MATCHED) is None
     assert outcome_of(run(strategy="exploit", ended="stopped", judged=None), HIGH, MATCHED) is None

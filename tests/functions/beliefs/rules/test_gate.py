@@ -20,12 +20,8 @@ PROPOSAL: dict[str, Any] = {
     "config_constraint": {"DEPTH": {"min": 16}},
     "rationale": "the best five are deep",
 }
-TEST: dict[str, Any] = {
-    "type": "single_factor_effect",
-    "variable": "DEPTH",
-    "values": [6, 12.0],
-    "decision_rule": {"threshold": 0.01},
-}
+TEST: dict[str, Any] = {"type": "single_factor_effect", "variable": "DEPTH", "values": [6, 12.0]}
+TEST["decision_rule"] = {"threshold": 0.01}
 KNOWN = [
     claim("hyp_00000a", statement="LR matters", dimensions=["LR"]),
     claim("hyp_00000b", statement="Less dropout improves the loss", settled="refuted"),
@@ -54,7 +50,6 @@ def answer_to(known: list[Hypothesis] = KNOWN, **fields: Any) -> Gated:
 @pytest.mark.parametrize("reason", get_args(GateReason))
 def test_every_reason_is_reached(reason: GateReason) -> None:
     found = answer_to(**REASONS[reason])
-
     assert found.answer.reason == reason
     assert found.answer.accepted == found.answer.registry_add == (reason == "schema_valid_and_novel")
     assert (found.hypothesis is not None) == found.answer.accepted
@@ -65,7 +60,6 @@ def test_every_reason_is_reached(reason: GateReason) -> None:
 
 def test_what_is_accepted_begins_at_even_odds_with_what_was_proposed() -> None:
     found = answer_to(parent_id="hyp_00000a").hypothesis
-
     assert found is not None
     assert (found.alpha, found.beta, found.status, found.n_experiments) == (2, 2, "active", 0)
     assert (found.statement, found.dimensions) == (PROPOSAL["statement"], ["DEPTH"])
@@ -76,7 +70,6 @@ def test_what_is_accepted_begins_at_even_odds_with_what_was_proposed() -> None:
 
 def test_a_test_is_kept_with_values_as_the_dimensions_have_them() -> None:
     found = answer_to(phase="validation", test_spec=TEST).hypothesis
-
     assert found is not None
     assert found.test_spec is not None
     assert repr(found.test_spec["values"]) == "[6, 12]"

@@ -36,9 +36,7 @@ def learned(*said: Evidence, start: Hypothesis | None = None) -> Hypothesis:
 @given(said=st.lists(EVERY_KIND, max_size=60), seed=st.integers(0, 99))
 def test_the_posterior_does_not_depend_on_the_order(said: list[Evidence], seed: int) -> None:
     shuffled = random.Random(seed).sample(said, len(said))
-
     one, other = learned(*said), learned(*shuffled)
-
     assert (one.alpha, one.beta) == (pytest.approx(other.alpha), pytest.approx(other.beta))
     for name in ("n_experiments", "wins", "losses", "stopped", "effects", "contrasts", "status"):
         assert getattr(one, name) == getattr(other, name)
@@ -86,9 +84,7 @@ def test_an_influence_is_never_refuted() -> None:
 def test_a_supported_verdict_stays_while_the_belief_moves() -> None:
     known = learned(*[WIN] * 12)
     doubted = learned(*[LOSS] * 12, start=known)
-
     later = after(known, WIN, now=11.0)
-
     assert (known.settled, known.status) == ("supported", "supported")
     assert (later.settled, later.settled_at) == ("supported", 9.0)
     assert (doubted.settled, doubted.status) == ("supported", "active")
@@ -119,7 +115,6 @@ def test_twenty_undecided_results_are_a_penalty_and_a_sprint_of_twelve() -> None
     begun = learned(LOSS, start=undecided)
     ended = learned(*[WIN, LOSS] * 6, start=begun)
     again = learned(*[WIN, LOSS] * 9, start=ended)
-
     assert (undecided.allocation_penalty, undecided.sprint_left) == (1.0, 0)
     assert (begun.allocation_penalty, begun.sprint_left, begun.sprinted_at) == (0.5, 12, 20)
     assert (ended.allocation_penalty, ended.sprint_left, ended.sprints) == (0.5, 0, 1)
@@ -138,7 +133,6 @@ def test_effects_have_means_and_standard_errors_beside_the_reference_and_the_con
     known = learned(pair(1.0, -3.0), pair(0.0, 1.0), CRASH)
     known = after_outside(after_outside(known, 2.0), 4.0)
     found = effect(known)
-
     assert (found.effect_mu, found.contrast_mu, found.inside_mu) == (-1.0, -1.0, -4.0)
     assert (found.effect_sem, found.contrast_sem) == (pytest.approx(2.0), pytest.approx(2.0))
     assert found.inside_sem == pytest.approx(5**0.5)

@@ -24,12 +24,7 @@ def crowd(n: int) -> list[FinishedRun]:
 
 def test_a_run_is_compared_with_the_oldest_reference_run_of_its_own_worker() -> None:
     waiting = [run("c1", worker_id="w1"), run("c2", worker_id="w2"), run("c3", worker_id="w2")]
-    unused = [
-        reference("r1", worker_id="w2"),
-        reference("r2", worker_id="w3"),
-        reference("r3", worker_id="w2"),
-    ]
-
+    unused = [reference(f"r{n}", worker_id=worker) for n, worker in enumerate(("w2", "w3", "w2"), 1)]
     assert named(pairs(waiting, unused, hypothesis())) == [("c2", "r1"), ("c3", "r3")]
 
 

@@ -32,7 +32,6 @@ def mass(alpha: float, beta: float, low: float, high: float) -> float:
 def test_probabilities_and_interval_are_those_of_the_density(alpha: float, beta: float) -> None:
     believed = posterior_of(alpha, beta)
     low, high = believed.credible_interval_90
-
     assert believed.posterior_mean == pytest.approx(alpha / (alpha + beta))
     assert believed.support_probability == pytest.approx(mass(alpha, beta, 0.6, 1), abs=1e-9)
     assert believed.refute_probability == pytest.approx(mass(alpha, beta, 0, 0.4), abs=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from functions.beliefs.rules.sharing import shared_out
@@ -14,19 +16,14 @@ from tests.functions.swarm.rules.sample import LR
 
 
 def runs_for_a_reference(h: Hypothesis) -> int:
-    facts = BeliefFacts(
-        now=9.0,
-        tag=swarm_tag("swarm"),
-        policy=swarm_policy(Policy()),
-        dimensions=[LR],
-        version=1,
-        open=[h],
-        active_workers=4,
-        populations={},
-        results=0,
-        allocated_at=0,
-        allocations=0,
-    )
+    tag: dict[str, Any] = {
+        "now": 9.0,
+        "tag": swarm_tag("swarm"),
+        "policy": swarm_policy(Policy()),
+        "version": 1,
+    }
+    counts: dict[str, Any] = {"active_workers": 4, "results": 0, "allocated_at": 0, "allocations": 0}
+    facts = BeliefFacts(**tag, **counts, dimensions=[LR], open=[h], populations={})
     return shared_out(facts, [h], REFERENCE)[0].tests_for_reference
 
 
@@ -43,12 +40,6 @@ def runs_for_a_reference(h: Hypothesis) -> int:
 def test_reference_runs_are_fewer_once_pairs_will_hardly_support_that_a_dimension_matters(
     wins: int, losses: int, constraint: dict[str, object], runs: int
 ) -> None:
-    h = influence(
-        dimensions=["LR"],
-        config_constraint=constraint,
-        alpha=2.0 + wins,
-        beta=2.0 + losses,
-        n_experiments=wins + losses,
-    )
-
+    counts = {"alpha": 2.0 + wins, "beta": 2.0 + losses, "n_experiments": wins + losses}
+    h = influence(dimensions=["LR"], config_constraint=constraint, **counts)
     assert runs_for_a_reference(h) == runs

@@ -61,7 +61,6 @@ def test_a_balanced_interaction_is_the_f_test_of_the_textbook() -> None:
 def test_agreement_is_friedman_s_statistic_over_its_largest_and_its_chance_is_exact() -> None:
     rankings = [[1, 2, 3, 4], [1, 3, 2, 4], [2, 1, 4, 3]]
     theirs = stats.friedmanchisquare(*zip(*rankings, strict=True))
-
     assert concordance(rankings) == pytest.approx(theirs.statistic / (3 * 3))
     assert concordance([[1, 2, 3]] * 4) == pytest.approx(1)
     assert concordance([[1, 2, 3], [3, 2, 1]]) == pytest.approx(0)

@@ -111,14 +111,6 @@ def test_direction_order_negation_and_names_are_compared_exactly(one: str, other
 
 def test_texts_that_a_dimension_may_be_are_names_too_but_letters_are_not() -> None:
     pattern = dimension("WINDOW_PATTERN", "categorical", categories=["L", "SSSL", 3])
-
-    assert names_of([OPTIMIZER, pattern]) == (
-        "OPTIMIZER",
-        "WINDOW_PATTERN",
-        "adam",
-        "sgd",
-        "lion",
-        "adafactor",
-        "SSSL",
-    )
+    names = ("OPTIMIZER", "WINDOW_PATTERN", "adam", "sgd", "lion", "adafactor", "SSSL")
+    assert names_of([OPTIMIZER, pattern]) == names
     assert len(names_of(SOME)) == 9

@@ -68,7 +68,6 @@ def test_a_config_varies_at_most_three_dimensions_unless_the_claim_is_about_more
     own: list[str], constrained: list[str], strategy: SwarmStrategy
 ) -> None:
     hypothesis = about(*own, config_constraint={name: [BEST[name]] for name in constrained})
-
     for moved in varied(
         shape_of(hypothesis, strategy, BEST), BEST if strategy not in COMPARED else REFERENCE
     ):

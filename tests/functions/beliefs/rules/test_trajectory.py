@@ -11,12 +11,8 @@ from functions.beliefs.rules.posterior import posterior_of, trajectory
 from state.records import Evidence
 from tests.functions.beliefs.rules.sample import hypothesis, pair
 
-KINDS = [
-    pair(1.0, -2.0),
-    pair(0.0, 2.0),
-    pair(None, 0.0),
-    Evidence(experiment_id="s", outcome=0.2, against="stopped", worker_id="w1"),
-]
+STOPPED = Evidence(experiment_id="s", outcome=0.2, against="stopped", worker_id="w1")
+KINDS = [pair(1.0, -2.0), pair(0.0, 2.0), pair(None, 0.0), STOPPED]
 
 
 @given(said=st.lists(st.sampled_from(KINDS), max_size=70))

@@ -99,9 +99,7 @@ def test_what_cannot_be_compared_is_neither_base_nor_best() -> None:
         node(2, [1], 0.90, gpu_class="A100"),
         node(3, [2], 0.91, gpu_class="A100", **DISCARD),
     )
-
     made = branch(["mar11-3"], known, "minimize", Key("H100"))
-
     assert made.base == made.best == known["mar11-1"]
     assert numbers(made.kept) == [1, 2]
 
@@ -135,9 +133,7 @@ def test_to_maximise_mirrors_to_minimise(known: Forest, data: st.DataObject) -> 
         i: e.model_copy(update={"val_bpb": None if e.val_bpb is None else -e.val_bpb})
         for i, e in known.items()
     }
-
     low, high = branch(parents, known, "minimize", MAIN), branch(parents, mirrored, "maximize", MAIN)
-
     assert (low.base and low.base.number) == (high.base and high.base.number)
     assert (low.best and low.best.number) == (high.best and high.best.number)
 
@@ -179,7 +175,6 @@ def test_siblings_whose_end_says_nothing_of_their_idea_are_left_out() -> None:
         node(4, retest_of="mar11-3"),
         node(5, error_kind="infra"),
     )
-
     assert numbers(siblings(under(known), known.values(), "always")) == [3]
 
 

@@ -46,13 +46,8 @@ def test_runs_of_another_claim_and_reference_runs_say_nothing_while_there_are_en
 
 
 def test_runs_that_were_stopped_or_lost_and_retests_are_no_ends() -> None:
-    others = [
-        ended("stopped", 50, status="stopped"),
-        ended("lost", 50, status="lost"),
-        ended("retest", 50, retest_of="e"),
-        ended("crashed", 50, status="crash", delta_bpb=None),
-    ]
-
+    others = [ended(status, 50, status=status) for status in ("stopped", "lost")]
+    others += [ended("retest", 50, retest_of="e"), ended("crashed", 50, status="crash", delta_bpb=None)]
     assert names(alike(RUNNING, others)) == {"crashed"}
 
 

@@ -53,19 +53,16 @@ def facts(
         Population(h.hypothesis_id, strategy, h.hypothesis_id, "", target=n)
         for h, n in zip(HYPOTHESES, targets, strict=True)
     ]
-    beliefs = BeliefFacts(
-        now=now,
-        tag=swarm_tag("t"),
-        policy=Policy(),
-        dimensions=[],
-        version=1,
-        open=HYPOTHESES,
-        active_workers=8,
-        populations={each.population_id: each.text() for each in populations},
-        results=results,
-        allocated_at=0,
-        allocations=1,
-    )
+    counts: dict[str, Any] = {"results": results, "active_workers": 8, "allocated_at": 0, "allocations": 1}
+    stored = {each.population_id: each.text() for each in populations}
+    tag: dict[str, Any] = {
+        "now": now,
+        "tag": swarm_tag("t"),
+        "policy": Policy(),
+        "dimensions": [],
+        "version": 1,
+    }
+    beliefs = BeliefFacts(**tag, **counts, open=HYPOTHESES, populations=stored)
     return PipelineFacts(PipelineState(now, p, results, ticks, has_program=True), beliefs, ended)
 
 
@@ -165,7 +162,6 @@ def test_three_confirmed_drafts_are_enough_trust_to_deploy_the_next_one() -> Non
     for _ in range(3):
         results += 20
         p = step_of(ready(p=p), results=results).after
-
     assert p.bank == pytest.approx(0.74)
     assert may_deploy(p, TERMS)
     assert may_deploy(ready(p=p), TERMS)

@@ -83,13 +83,8 @@ OURS, THEIRS, NEWCOMER = 10, 20, 30
 def test_memory_is_back_when_nothing_is_held_but_by_others(
     before: tuple[float, dict[int, float] | None], now: tuple[float, dict[int, float] | None], is_back: bool
 ) -> None:
-    found = is_memory_back(
-        Footprint(used_mb=before[0], processes=before[1]),
-        Footprint(used_mb=now[0], processes=now[1]),
-        strangers={THEIRS, NEWCOMER},
-        tolerance_mb=64,
-    )
-
+    earlier, later = (Footprint(used_mb=mb, processes=held) for mb, held in (before, now))
+    found = is_memory_back(earlier, later, strangers={THEIRS, NEWCOMER}, tolerance_mb=64)
     assert found == is_back
 
 

@@ -52,7 +52,6 @@ def test_a_worker_is_lent_only_gpus_that_it_registered() -> None:
 def test_an_agent_s_own_gpus_are_lent_to_it_alone_and_before_the_lab_s() -> None:
     idle = [gpu("lab's"), gpu("served", owner="box1"), gpu("hers", owner="eve", of_agent=True)]
     idle += [gpu("his", owner="bob", of_agent=True)]
-
     assert chosen(Caller("eve", "agent", token_id="t2"), wanted(*idle)) == ["hers", "lab's", "served"]
     assert chosen(LOCAL, wanted(*idle)) == ["lab's", "served"]
     assert chosen(Caller("eve", "worker", token_id="t3"), wanted(*idle)) == []

@@ -56,9 +56,7 @@ def test_untried_categories_are_named_first_and_then_those_that_paid_off_best() 
     stats = {"architecture": (2, 0), "hyperparams": (2, 1), "optimizer": (1, 1)}
     stats |= {"depth": (5, 0), "embedding": (0, 0)}
     names = ["architecture", "hyperparams", "depth", "optimizer", "activation", "embedding", "other"]
-
     unexplored = underexplored(stats, names)
-
     assert unexplored == ["activation", "embedding", "optimizer", "hyperparams", "architecture"]
     assert "Not tried enough yet: activation, embedding, optimizer, hyperparams." in ideas(
         "exploit", unexplored=unexplored
@@ -90,10 +88,8 @@ def test_exploring_names_a_category_and_what_was_tried_there() -> None:
     tries = [
         experiment(n, status=s, description=f"d{n}") for n, s in enumerate(("keep", "discard", "crash"), 1)
     ]
-
     [untried] = ideas("explore", least=Least("attention", is_new=True))
     [tried] = ideas("explore", least=Least("attention", tries), best=tries[0])
-
     assert "attention (not tried yet)" in untried
     assert "attention (tried there: mar11-2 discard: d2; mar11-3 crash: d3) on top of mar11-1" in tried
 
@@ -123,7 +119,6 @@ def test_a_crash_hint_quotes_the_last_exception(frames: int) -> None:
     late = experiment(
         4, status="timeout", error=f"still running at its time limit\n{trace}", error_kind="timeout"
     )
-
     assert ideas("explore", recent=[crash])[1] == "Avoid what crashed mar11-3: ValueError: width 7 is odd"
     assert ideas("explore", recent=[late])[1] == "Avoid what crashed mar11-4: still running at its time limit"
 
@@ -168,13 +163,8 @@ def test_there_is_always_something_to_try_and_it_stays_short(
     recent = [experiment(n, status=s, **told) for n, s in enumerate(statuses)]
     pair = (experiment(1, **told), experiment(2, **told)) if has_pair else None
 
-    ideas = suggest(
-        mode,
-        Ground(experiment(**told) if has_best else None, None, [], 0, recent),
-        unexplored=CATEGORIES,
-        yielding=["a"],
-        pair=pair,
-    )
+    ground = Ground(experiment(**told) if has_best else None, None, [], 0, recent)
+    ideas = suggest(mode, ground, unexplored=CATEGORIES, yielding=["a"], pair=pair)
 
     assert 1 <= len(ideas) <= 4
     assert all(ideas)

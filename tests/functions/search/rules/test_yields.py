@@ -98,7 +98,6 @@ def test_two_near_misses_are_needed_to_combine_and_a_keep_to_go_on() -> None:
 @given(ENDS, st.integers(0, 3), st.integers(0, 60))
 def test_some_mode_that_is_possible_is_always_chosen(ends: list[End], near: int, finished: int) -> None:
     found = next_by_yields(ends, finished, near)
-
     assert found.mode in get_args(Mode)
     assert found.mode != "combine" or near >= 2
     assert found.mode != "exploit" or kept_category(ends) is not None
@@ -125,7 +124,6 @@ def test_the_category_that_was_kept_often_is_explored_first() -> None:
 def test_the_policy_says_which_rule_decides() -> None:
     kept = [BASELINE, *[tried("optimizer", "keep")] * 5]
     kept += [tried("attention")] * 20
-
     assert next_strategy(kept, 26, 0, Adapt()).mode == "ablation"
     found = next_strategy(kept, 26, 0, YIELDS)
     assert found.mode == "exploit"

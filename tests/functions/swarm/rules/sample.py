@@ -124,19 +124,9 @@ def by_optimizer(better: str, gain: float = 1.0, n: int = 60) -> list[Observatio
 
 def swarm_facts(dimensions: Sequence[Dimension]) -> dict[str, Any]:
     """The fields that all facts of a swarm have, for one with these dimensions and one worker."""
-    return {
-        "now": 1.0,
-        "tag": swarm_tag("swarm"),
-        "policy": swarm_policy(Policy()),
-        "policy_version": 1,
-        "dimensions": dimensions,
-        "dimensions_version": 1,
-        "active_workers": 1,
-        "best": None,
-        "newest_at": 0.0,
-        "populations": [],
-        "in_flight": {},
-    }
+    whole: dict[str, Any] = {"now": 1.0, "tag": swarm_tag("swarm"), "policy": swarm_policy(Policy())}
+    whole |= {"policy_version": 1, "dimensions": dimensions, "dimensions_version": 1, "active_workers": 1}
+    return whole | {"best": None, "newest_at": 0.0, "populations": [], "in_flight": {}}
 
 
 def bowl(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:

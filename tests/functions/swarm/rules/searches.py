@@ -14,14 +14,8 @@ from state.swarm_facts import EndedResult, Following, KeptRun, TrialFacts, Tried
 from tests.functions.swarm.rules.test_trial_proposals import proposed
 from tests.functions.swarm.rules.trial_sample import DEPTH, LR, WARMUP
 
-ADOPTED = {
-    "state": "on_trial",
-    "adopted_at": 100.0,
-    "adopted_results": 100,
-    "adopted_number": 100,
-    "best_before": -0.05,
-    "cycles": [1, 2],
-}
+AT = {"adopted_at": 100.0, "adopted_results": 100, "adopted_number": 100}
+ADOPTED = AT | {"state": "on_trial", "best_before": -0.05, "cycles": [1, 2]}
 
 
 def kept(at: float, delta: float, number: int = 1, **fields: Any) -> KeptRun:
@@ -33,17 +27,15 @@ def searched(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
     """A swarm with a result a second, the newest at `results`."""
     by_value = sorted(keeps, key=lambda k: k.judged or 0.0)
     best = by_value[0] if by_value else None
+    counts = {"discarded": results, "last_number": results, "finishes": results}
+    plain: dict[str, Any] = {"commit_sha": "abc1234", "updated_at": 0.0}
     facts: dict[str, Any] = {
         "now": float(results),
-        "tag": swarm_tag("swarm").model_copy(
-            update={"discarded": results, "last_number": results, "finishes": results}
-        ),
+        "tag": swarm_tag("swarm").model_copy(update=counts),
         "policy": swarm_policy(Policy()),
         "dimensions": [LR, DEPTH],
-        "best": best
-        and Best(
-            experiment_id=best.experiment_id, val_bpb=best.judged or 0.0, commit_sha="abc1234", updated_at=0.0
-        ),
+        "keeps": by_value,
+        "best": best and Best(experiment_id=best.experiment_id, val_bpb=best.judged or 0.0, **plain),
         "proposals": [],
         "cycle": 0,
         "cycle_at": 0,
@@ -52,7 +44,6 @@ def searched(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
             EndedResult(experiment_id=f"swarm-{n}", status="discard", finished_at=float(n))
             for n in range(results, max(0, results - 100), -1)
         ],
-        "keeps": by_value,
     }
     return TrialFacts(**{**facts, **changes})
 

@@ -159,7 +159,6 @@ def test_short_numbers_are_those_that_a_person_would_write(value: float, nearest
 
 def test_a_dimension_is_frozen_at_a_value_of_its_own_with_the_evidence() -> None:
     found = frozen(dimension(DEPTH), 8.0, by="ann", at=5.0, reason="48 runs")
-
     assert found is not None
     assert (found.frozen, found.frozen_value, type(found.frozen_value)) == (True, 8, int)
     assert (found.frozen_by, found.frozen_at, found.frozen_reason) == ("ann", 5.0, "48 runs")

@@ -37,14 +37,8 @@ WORKER = SwarmWorker(
 
 
 def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextFacts:
-    return NextFacts(
-        **swarm_facts(dimensions),
-        worker=WORKER,
-        run=None,
-        waiting_for=POPULATION.population_id,
-        waiting=waiting,
-        retests=[],
-    )
+    more: dict[str, Any] = {"worker": WORKER, "run": None, "waiting": waiting, "retests": []}
+    return NextFacts(**swarm_facts(dimensions), waiting_for=POPULATION.population_id, **more)
 
 
 def test_a_frozen_dimension_fits_at_its_value_alone() -> None:
@@ -63,9 +57,7 @@ def test_a_config_fits_its_dimensions_whatever_waits(
 ) -> None:
     rng = Random(seed)
     waiting = replenished(refill_facts(others), POPULATION, rng).added
-
     out = handed_out(next_facts(dimensions, [text for text, _ in waiting]), POPULATION, "w1", nth, rng)
-
     config = out.idea.config_delta or {}
     assert fits(config, dimensions)
     assert json.loads(json.dumps(config)) == config
@@ -85,9 +77,7 @@ def test_what_waits_and_fits_stays_and_the_rest_leaves(dimensions: list[Dimensio
     first = replenished(refill_facts(dimensions), POPULATION, rng)
     texts = [text for text, _ in first.added]
     stranger = QueuedConfig({"NO_SUCH": 1}, 0.5, "made for others").text(0)
-
     second = replenished(refill_facts(dimensions, [*texts, stranger]), POPULATION, rng)
-
     assert 1 <= len(set(texts)) == len(texts) <= 8  # of a small space there are fewer
     assert second.dropped == [stranger]
     assert len(texts) + len(second.added) <= 8

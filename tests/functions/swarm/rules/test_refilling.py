@@ -133,9 +133,7 @@ def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> N
 def test_neighbours_are_near_the_best_configs() -> None:
     seen: list[Observation] = runs([0.01 * n for n in range(100)])
     best = top_configs(seen, SOME)
-
     proposals = refilled(SOME, seen, INVESTIGATE, {}, 20, Random(1))
-
     near = [p for p in proposals if p.why.startswith("near")]
     assert near
     for proposal in near:
@@ -179,9 +177,7 @@ def test_a_run_that_was_stopped_tells_the_sampler_nothing_of_its_config() -> Non
     whole = Observed(experiment_id="swarm-1", status="discard", config_delta=CONFIG, delta_bpb=-0.1)
     stopped = Observed(experiment_id="swarm-2", status="stopped", config_delta={**CONFIG, "DROPOUT": 0.5})
     going = Observed(experiment_id="swarm-3", status="running", config_delta=CONFIG)
-
     seen = observations_of(facts(observed=[whole, stopped, going]))
-
     assert [(o.config["DROPOUT"], o.value, o.pending) for o in seen] == [
         (CONFIG["DROPOUT"], -0.1, False),
         (CONFIG["DROPOUT"], None, True),

@@ -112,9 +112,7 @@ def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky
     steady, lucky = Observation({"DEPTH": 8}, -0.3), Observation({"DEPTH": 9}, -9.0)
     seen = [*[steady] * 6, lucky, *[Observation(lucky.config, 0.2)] * 3]
     seen += [Observation({"DEPTH": 10 + n}, 0.05 * n) for n in range(8)]
-
     best = top_configs(seen, [DEPTH])
-
     assert best == [steady.config, *best[1:]]
     assert len(best) == 2
     assert lucky.config not in top_configs([*seen, *[Observation(lucky.config, 0.3)] * 2], [DEPTH])
@@ -123,9 +121,7 @@ def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky
 def test_a_neighbour_differs_in_one_or_two_dimensions_and_by_little() -> None:
     config: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
     seen = [Observation(config, -1.0)]
-
     near = [promoted(seen, SOME, Random(seed))[0].config for seed in range(400)]
-
     assert {sum(one[name] != config[name] for name in config) for one in near} == {1, 2}
     assert {name for one in near for name in config if one[name] != config[name]} == set(config)
     assert {one["LAYERS"] for one in near} == {2, 3, 4}

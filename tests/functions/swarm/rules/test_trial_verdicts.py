@@ -168,7 +168,6 @@ def waiting(results: int, *keeps: KeptRun) -> TrialFacts:
 
 def test_after_250_results_that_hardly_varied_it_it_is_reverted_with_the_line_that_scripts_lack() -> None:
     early = [run.model_copy(update={"number": run.number - 300}) for run in ran(0, 300)]  # begun before it
-
     assert followed(on_trial(349), ran(3, 246), {}) is None
     assert followed(on_trial(500), [*early, *ran(3, 246)], {}) is None
     for facts, runs in ((on_trial(350), ran(3, 247)), (on_trial(500), [*early, *ran(3, 247)])):

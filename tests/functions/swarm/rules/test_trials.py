@@ -87,10 +87,8 @@ def listed(*cycles: int, **fields: Any) -> ProposedDimension:
 def test_a_proposal_counts_once_in_a_stall_cycle_however_often_it_is_made() -> None:
     once = entered(STALLED, proposed())
     facts = replace(STALLED, proposals=[once], cycle=1, cycle_at=100)
-
     again = entered(facts, proposed("warm_up"))
     later = entered(searched(125, kept(5, -0.05), proposals=[again], cycle=1, cycle_at=100), proposed())
-
     assert (once.cycles, once.times) == ([1], 1)
     assert (again.proposal_id, again.cycles, again.times) == (once.proposal_id, [1], 2)
     assert (later.cycles, later.times) == ([1, 2], 3)
@@ -162,12 +160,10 @@ def by(agent: str, *at: int, **fields: Any) -> list[ProposedDimension]:
 def test_an_agent_adds_ten_proposals_within_25_results() -> None:
     [another] = by("ann", 100, proposal_id="new")
     nine = by("ann", *[76] * 9)
-
     check_share(replace(STALLED, proposals=[*nine, *by("bob", *[76] * 9)]), another)
     check_share(replace(STALLED, proposals=[*nine, *by("ann", 75, proposal_id="early")]), another)
     with pytest.raises(Conflict, match="'ann' has proposed 10 dimensions") as problem:
         check_share(replace(STALLED, proposals=[*nine, *by("ann", 99, proposal_id="late")]), another)
-
     assert "after 1 more results" in (problem.value.hint or "")
 
 
@@ -176,9 +172,7 @@ BY_VALUE = STALLED.policy.changed({"compare_by": "value"})
 
 def test_a_dimension_of_two_stall_cycles_is_on_trial_from_then_on() -> None:
     facts = replace(STALLED, proposals=[listed(1, 2)], cycle=2, cycle_at=90, asked=2)
-
     found = after(facts)
-
     [adopted] = found.proposals
     assert (adopted.state, adopted.adopted_results, adopted.best_before) == ("on_trial", 100, -0.05)
     assert [d.name for d in found.dimensions or []] == ["LR", "DEPTH", "WARMUP"]

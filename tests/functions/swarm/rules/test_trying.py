@@ -34,9 +34,7 @@ def given(dimensions: Sequence[Dimension], n: int, waiting: Sequence[str] = ()) 
 def test_about_twelve_percent_of_all_configs_vary_a_dimension_on_trial_and_the_others_leave_it_out() -> None:
     n = 1000
     configs = given(ALL, n)
-
     varied = sum("WARMUP" in config for config in configs)
-
     margin = NormalDist().inv_cdf(0.9995) * (n * 0.12 * 0.88) ** 0.5
     assert varied == pytest.approx(0.12 * n, abs=margin)
     assert all(tries(config, WARMUP) == ("WARMUP" in config) for config in configs)
@@ -46,9 +44,7 @@ def test_about_twelve_percent_of_all_configs_vary_a_dimension_on_trial_and_the_o
 def test_a_trial_is_repeated_without_a_limit_and_drawn_once_for_a_hand_out() -> None:
     always = GATE.model_copy(update={"canary_prob": 1.0})
     facts = next_facts([LR, always], [])
-
     first, again = (handed_out(facts, POPULATION, "w1", nth, Random(1)) for nth in (0, 1))
-
     assert "GATE" in (first.idea.config_delta or {})
     assert (first.most_trials, first.most_in_flight, first.is_compared) == (None, None, False)
     assert (first.idea.hypothesis_id, first.idea.hypothesis) == (None, "GATE is on trial")
@@ -84,11 +80,9 @@ def test_once_promoted_the_runs_that_did_not_name_it_count_as_having_had_its_def
     seen += [Observation({"LR": 0.003, "WARMUP": 0.3 + 0.01 * n}, -0.1) for n in range(20)]
     told = [Observation({"WARMUP": 0.0} | dict(one.config), one.value) for one in seen]
 
+    sampler = sampler_of(name, Shape("investigate"))
     found, same = (
-        sampler_of(name, Shape("investigate")).propose(
-            [LR, promoted], runs, Shape("investigate"), 20, Random(1)
-        )
-        for runs in (seen, told)
+        sampler.propose([LR, promoted], runs, Shape("investigate"), 20, Random(1)) for runs in (seen, told)
     )
 
     assert [p.config for p in found] == [p.config for p in same]
