@@ -37,7 +37,7 @@ def learned(*said: Evidence, start: Hypothesis | None = None) -> Hypothesis:
 def test_the_posterior_does_not_depend_on_the_order(said: list[Evidence], seed: int) -> None:
     shuffled = random.Random(seed).sample(said, len(said))
     one, other = learned(*said), learned(*shuffled)
-    assert (one.alpha, one.beta) == (pytest.approx(other.alpha), pytest.approx(other.beta))
+    assert [one.alpha, one.beta] == pytest.approx([other.alpha, other.beta])
     for name in ("n_experiments", "wins", "losses", "stopped", "effects", "contrasts", "status"):
         assert getattr(one, name) == getattr(other, name)
     assert one.effect_mu == pytest.approx(other.effect_mu)
@@ -49,7 +49,8 @@ def test_each_outcome_is_one_run_of_the_beta(said: list[Evidence]) -> None:
     known = learned(*said)
     outcomes = [e.outcome for e in said if e.outcome is not None]
     assert known.alpha + known.beta == pytest.approx(4 + len(outcomes))
-    assert (known.alpha, known.n_experiments) == (pytest.approx(2 + sum(outcomes)), len(outcomes))
+    assert known.n_experiments == len(outcomes)
+    assert known.alpha == pytest.approx(2 + sum(outcomes))
     assert (known.evidence, known.wins) == (said[-NEWEST:], said.count(WIN))
     assert (known.losses, known.stopped) == (said.count(LOSS) + said.count(CRASH), said.count(STOPPED))
 
@@ -134,7 +135,7 @@ def test_effects_have_means_and_standard_errors_beside_the_reference_and_the_con
     known = after_outside(after_outside(known, 2.0), 4.0)
     found = effect(known)
     assert (found.effect_mu, found.contrast_mu, found.inside_mu) == (-1.0, -1.0, -4.0)
-    assert (found.effect_sem, found.contrast_sem) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert [found.effect_sem, found.contrast_sem] == pytest.approx([2.0, 2.0])
     assert found.inside_sem == pytest.approx(5**0.5)
     assert set(vars(effect(hypothesis())).values()) == {None}
     assert effect(learned(WIN)).effect_sem is None
