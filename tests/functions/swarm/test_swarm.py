@@ -116,14 +116,8 @@ async def noise_of(swarm: Swarm) -> dict[str, Any]:
 
 def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
     delta = None if value is None else value - BASELINE
-    plain: dict[str, Any] = {
-        "worker_id": worker_id,
-        "exp_id": run_id,
-        "config": {},
-        "config_delta": {},
-        "val_bpb": value,
-    }
-    return plain | {"delta_bpb": delta, "duration_seconds": 2.5} | more
+    plain = {"worker_id": worker_id, "exp_id": run_id, "val_bpb": value, "delta_bpb": delta}
+    return plain | {"config": {}, "config_delta": {}, "duration_seconds": 2.5} | more
 
 
 # -- joining
