@@ -268,15 +268,8 @@ class SendResult(Command):
 
     @cached_property
     def sent(self) -> Sent:
-        return Sent(
-            self.val_bpb,
-            self.error,
-            self.duration_seconds,
-            self.cpu_seconds,
-            self.delta_bpb,
-            digest_of(self),
-            self.hung,
-        )
+        took = self.duration_seconds, self.cpu_seconds
+        return Sent(self.val_bpb, self.error, *took, self.delta_bpb, digest_of(self), self.hung)
 
 
 class TakenResult(Response):

@@ -166,13 +166,12 @@ async def changed(
         after = decided(before, facts.now)
         if after is not None:
             event: dict[str, object] = {"name": after.name, "reason": request.reason, "by": by}
-            rest = with_one(facts.dimensions, after)
+            event |= {"value": before.frozen_value}
             if after.frozen:
                 event |= {"value": after.frozen_value, "before": before.frozen_value}
-                dimensions.replace(change, request.tag, rest, "dimension.frozen", after.name, event)
-            else:
-                event |= {"value": before.frozen_value}
-                dimensions.replace(change, request.tag, rest, "dimension.unfrozen", after.name, event)
+            kind = "dimension.frozen" if after.frozen else "dimension.unfrozen"
+            rest = with_one(facts.dimensions, after)
+            dimensions.replace(change, request.tag, rest, kind, after.name, event)
         return ChangedDimension(
             tag=request.tag,
             changed=after is not None,
@@ -210,9 +209,7 @@ async def freeze_irrelevant(
     async def decide(change: Change) -> str | None:
         facts = await dimensions.of(request.tag, change)
         before = next((d for d in facts.dimensions if d.name == name and not d.frozen), None)
-        if before is None:
-            return None
-        after = frozen(before, h.reference_config[name], by=BY, at=facts.now, reason=reason)
+        after = before and frozen(before, h.reference_config[name], by=BY, at=facts.now, reason=reason)
         if after is None:
             return None
         event = {"name": name, "value": after.frozen_value, "reason": reason, "by": BY, "before": None}

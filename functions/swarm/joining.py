@@ -172,13 +172,10 @@ async def _admitted(
 ) -> Token | None:
     """The enroll token that a new worker has; None: it needs none, or knows the team's secret.
 
-    An open lab without a secret admits every worker of its own machine. An operator lets in whom it wants.
+    An open lab without a secret admits every worker of its own machine. An operator lets in whom it wants. An address
+    that has sent too many wrong secrets has to wait: people may choose short ones. An enroll token is no guess.
 
-    An address that has sent too many wrong secrets has to wait before it sends the right one: people may choose short
-    ones. An enroll token is no guess.
-
-    Raises:
-        Unauthenticated: it may not join. TooManyRequests: too many wrong secrets came from its address.
+    Raises Unauthenticated: it may not join. TooManyRequests: too many wrong secrets came from its address.
     """
     caller = call.caller
     if caller.may_do_all:

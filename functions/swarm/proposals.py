@@ -64,8 +64,7 @@ async def enter(
 ) -> EnteredProposal:
     """Enter a proposal, or count the listed one with the same id. In a full list another one makes room.
 
-    Raises:
-        NotFound: no such tag. Conflict: the agent's quota is used up, or no proposal may leave the full list.
+    Raises NotFound: no such tag. Conflict: the agent's quota is used up, or no proposal may leave the full list.
     """
 
     async def decide(change: Change) -> EnteredProposal:

@@ -145,10 +145,7 @@ def checked_test(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) 
 def _dimensions_of(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> list[str]:
     """The dimensions of a claim: the given ones, else those of its constraint and statement, else those of its test.
 
-    "bigger models reach a lower loss" names no dimension, so its test decides.
-
-    Raises:
-        Invalid: a dimension does not exist, or the test is wrong.
+    Raises Invalid: a dimension does not exist, or the test is wrong.
     """
     if declared.dimensions is not None:
         return known_dimensions(declared.dimensions, dimensions)
@@ -160,12 +157,9 @@ def _dimensions_of(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]
 
 
 def hypothesis_id(tag: str, statement: str, known: Mapping[str, str]) -> str:
-    """`hyp_` and 6 hexadecimal digits of the SHA-256 of tag and statement.
+    """`hyp_` and the first 6 hexadecimal digits of the SHA-256 of tag and statement that no other statement uses.
 
-    `known` are statements by id. The first 6 digits that no other statement uses are taken.
-
-    Raises:
-        Conflict: other statements use all of them.
+    `known` are statements by id. Raises Conflict: other statements use all of them.
     """
     digest = sha256(f"{tag}\n{statement}".encode()).hexdigest()
     for start in range(0, len(digest) - ID_DIGITS, ID_DIGITS):
@@ -213,25 +207,13 @@ def bootstrapped(
     statements, made = dict(known), list[Hypothesis]()
     for dimension in dimensions:
         statement = claim_of(dimension.name)
-        if (
-            dimension.frozen
-            or dimension.on_trial
-            or _has_one_value(dimension)
-            or statement in statements.values()
-        ):
+        varies = not (dimension.frozen or dimension.on_trial or _has_one_value(dimension))
+        if not varies or statement in statements.values():
             continue
         name = hypothesis_id(tag, statement, statements)
         statements[name] = statement
-        made.append(
-            Hypothesis(
-                hypothesis_id=name,
-                tag=tag,
-                statement=statement,
-                dimensions=[dimension.name],
-                created_at=now,
-                reference_config=dict(reference),
-            )
-        )
+        about: dict[str, Any] = {"dimensions": [dimension.name], "reference_config": dict(reference)}
+        made.append(Hypothesis(hypothesis_id=name, tag=tag, statement=statement, created_at=now, **about))
     return made
 
 
@@ -259,13 +241,11 @@ def adapted(facts: ProposalFacts) -> list[Hypothesis]:
 def reopened(facts: ProposalFacts, dimension: str) -> list[Hypothesis]:
     """Irrelevant claims about a dimension, begun anew because it varies again."""
     reference = reference_config(facts.dimensions, facts.best_config)
+    kept = set(HypothesisClaim.model_fields)
     return [
         Hypothesis(
-            **{
-                **h.model_dump(include=set(HypothesisClaim.model_fields)),
-                "created_at": facts.now,
-                "reference_config": with_rival(h, reference, facts.dimensions),
-            }
+            **h.model_dump(include=kept)
+            | {"created_at": facts.now, "reference_config": with_rival(h, reference, facts.dimensions)}
         )
         for h in facts.archived
         if h.settled == "irrelevant" and about(h) == {dimension}

@@ -30,9 +30,8 @@ SHORT_NAME: Final = 2
 def checked_constraint(constraint: Mapping[str, Any], dimensions: Sequence[Dimension]) -> dict[str, Any]:
     """The constraint with values of the dimensions' types: 8.0 becomes 8 for ints, and floats are rounded.
 
-    Raises:
-        Invalid: a dimension is unknown, a value is outside its range, no value is allowed, or a dimension is frozen
-            at a value that is not allowed. It names the field.
+    Raises Invalid, naming the field: a dimension is unknown, a value is outside its range, no value is allowed, or a
+    dimension is frozen at a value that is not allowed.
     """
     known = {d.name: d for d in dimensions}
     found: dict[str, Any] = {}
@@ -279,9 +278,8 @@ TYPES: Final[Mapping[str, type[Spec]]] = {
 def check_spec(test_spec: Mapping[str, Any], dimensions: Sequence[Dimension]) -> Spec:
     """The described test, with values of the dimensions' types.
 
-    Raises:
-        Invalid: the type or a field is wrong, a dimension is unknown or frozen, a value is outside its range or
-            repeated, or the test needs more than 1000 runs. It names the field.
+    Raises Invalid, naming the field: the type or a field is wrong, a dimension is unknown or frozen, a value is
+    outside its range or repeated, or the test needs more than 1000 runs.
     """
     given = dict(test_spec)
     kind = given.get("type")

@@ -198,9 +198,7 @@ def defined(
     """The tag's dimensions after `given` ones were added, or took the place of those with the same name.
 
     A dimension keeps its measurements while its dtype stays, and it stays frozen. Others stay unless `replace`.
-
-    Raises:
-        Invalid: a frozen value is outside the new range; two dimensions have one name; or there are too many.
+    Raises Invalid: a frozen value is outside the new range; two dimensions have one name; or there are too many.
     """
     complete(given)
     known, new = {d.name: d for d in before}, {d.name: d for d in given}

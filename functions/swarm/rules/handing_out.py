@@ -73,17 +73,13 @@ def check_hands_out(facts: SwarmFacts) -> None:
     """Raise Exhausted for a config of a paused tag, or of one without dimensions, saying when to come back."""
     if facts.tag.paused_at is not None:
         why = f": {facts.tag.pause_reason}" if facts.tag.pause_reason else ""
-        raise Exhausted(
-            f"the swarm {facts.tag.name!r} is paused{why}",
-            hint="come back after Retry-After; an operator resumes it",
-            retry_after=RETRY_S,
-        )
-    if not facts.dimensions:
-        raise Exhausted(
-            f"the swarm {facts.tag.name!r} has no dimensions",
-            hint="come back after Retry-After; an operator defines them (nightjar dims define)",
-            retry_after=RETRY_S,
-        )
+        state, remedy = f"is paused{why}", "resumes it"
+    elif not facts.dimensions:
+        state, remedy = "has no dimensions", "defines them (nightjar dims define)"
+    else:
+        return
+    hint = f"come back after Retry-After; an operator {remedy}"
+    raise Exhausted(f"the swarm {facts.tag.name!r} {state}", hint=hint, retry_after=RETRY_S)
 
 
 def check_begins_another(worker: SwarmWorker) -> None:
@@ -192,10 +188,8 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
     text = rng.choice(facts.waiting) if facts.waiting and is_queued and nth < TRIES else None
     waiting = QueuedConfig.read(text) if text is not None else None
     if waiting is not None and fits(waiting.config, facts.dimensions):
-        given = waiting.config
-        return hand_out(
-            facts, population, owner, given, purpose, priority=waiting.priority, proposal=text, **limits
-        )
+        limits |= {"priority": waiting.priority, "proposal": text}
+        return hand_out(facts, population, owner, waiting.config, purpose, **limits)
     config = drawn_config(facts.dimensions, purpose.shape, rng)
     return hand_out(facts, population, owner, config, purpose, priority=DRAWN_PRIORITY, **limits)
 

@@ -89,11 +89,7 @@ def suggestion(name: str, value: object, choices: Sequence[str] = ()) -> Declare
 
 
 def _declared(name: str, fields: Mapping[str, object], value: object) -> DeclaredDimension:
-    """The dimension with these fields.
-
-    Raises:
-        Invalid, ValidationError: the dimension is not valid, or the value is outside it.
-    """
+    """The dimension with these fields. Raises Invalid, ValidationError: it is not valid, or lacks the value."""
     declared = DeclaredDimension.model_validate({"name": name[:64], **fields})
     dimension = checked(declared.model_copy(update={"name": name}))
     low, high = dimension.min, dimension.max
