@@ -169,9 +169,15 @@ async def changed(
             event |= {"value": before.frozen_value}
             if after.frozen:
                 event |= {"value": after.frozen_value, "before": before.frozen_value}
-            kind = "dimension.frozen" if after.frozen else "dimension.unfrozen"
-            rest = with_one(facts.dimensions, after)
-            dimensions.replace(change, request.tag, rest, kind, after.name, event)
+            tag, rest = request.tag, with_one(facts.dimensions, after)
+            dimensions.replace(
+                change,
+                tag,
+                rest,
+                "dimension.frozen" if after.frozen else "dimension.unfrozen",
+                after.name,
+                event,
+            )
         return ChangedDimension(
             tag=request.tag,
             changed=after is not None,

@@ -70,20 +70,15 @@ _IGNORED = re.compile(
 _SAME: Final[dict[str, str]] = {
     "lr": "learning rate",
     "wd": "weight decay",
-    "layer": "depth",
-    "layers": "depth",
-    "deep": "high depth",
-    "deeper": "high depth",
-    "deepest": "high depth",
-    "shallow": "low depth",
-    "shallower": "low depth",
-    "wide": "high width",
-    "wider": "high width",
-    "narrow": "low width",
-    "narrower": "low width",
     "batches": "batch size",
     "dimension": "dim",
     "least": "above",
+    "layer": "depth",
+    "layers": "depth",
+    **dict.fromkeys(("deep", "deeper", "deepest"), "high depth"),
+    **dict.fromkeys(("shallow", "shallower"), "low depth"),
+    **dict.fromkeys(("wide", "wider"), "high width"),
+    **dict.fromkeys(("narrow", "narrower"), "low width"),
     "two": "2",
     "three": "3",
     "four": "4",
@@ -93,14 +88,7 @@ _SAME: Final[dict[str, str]] = {
     "ten": "10",
 }
 _COMMON_NAMES: Final = (
-    "learning rate",
-    "weight decay",
-    "batch size",
-    "depth",
-    "width",
-    "dropout",
-    "momentum",
-    "warmup",
+    *("learning rate", "weight decay", "batch size", "depth", "width", "dropout", "momentum", "warmup"),
 )
 """Hyperparameters that are known without a tag's dimensions."""
 
@@ -134,10 +122,8 @@ def similarity(one: ComparedClaim, other: ComparedClaim, names: tuple[str, ...] 
     alike = (token_set_ratio(my_words, their_words) + token_sort_ratio(my_words, their_words)) / 200
     if mine != theirs:
         alike *= CONFLICT
-    for my_terms, their_terms in (
-        (one.constraint, other.constraint),
-        (one.test_spec or {}, other.test_spec or {}),
-    ):
+    tests = (one.test_spec or {}, other.test_spec or {})
+    for my_terms, their_terms in ((one.constraint, other.constraint), tests):
         if _canonical(my_terms) != _canonical(their_terms):
             alike *= DIFFERENT_TERMS if my_terms and their_terms else ONE_SIDED_TERMS
     return alike
@@ -336,10 +322,8 @@ def _nearest(
 ) -> tuple[float, Hypothesis] | None:
     """The hypothesis that is most like a proposal, behind its similarity."""
     mine, names = _claim(declared, dimensions), names_of(dimensions)
-    found = [
-        (similarity(mine, ComparedClaim(h.statement, h.config_constraint, h.test_spec), names), h)
-        for h in known
-    ]
+    claims = [(ComparedClaim(h.statement, h.config_constraint, h.test_spec), h) for h in known]
+    found = [(similarity(mine, claim, names), h) for claim, h in claims]
     return max(found, key=lambda each: each[0], default=None)
 
 
@@ -379,11 +363,8 @@ def _duplicate(
 def _unimportant(declared: DeclaredHypothesis) -> GateAnswer | None:
     if declared.importance >= LEAST_IMPORTANCE:
         return None
-    return _answer(
-        "importance_too_low",
-        f"importance: {declared.importance:g} is below {LEAST_IMPORTANCE:g}",
-        "propose what matters more",
-    )
+    why = f"importance: {declared.importance:g} is below {LEAST_IMPORTANCE:g}"
+    return _answer("importance_too_low", why, "propose what matters more")
 
 
 def _wrong(
