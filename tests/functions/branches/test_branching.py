@@ -13,9 +13,6 @@ from tests.labs import add_gpu, begun, expire, idea, open_tag
 TAG = "mar11"
 
 
-# -- where a result is recorded
-
-
 async def test_a_result_after_its_lease_is_recorded_and_frees_nothing_twice(tag: TagUnderTest) -> None:
     await tag.branch(target=1)
     await tag.grown(1.0)
@@ -47,9 +44,6 @@ async def test_who_selects_nothing_builds_on_the_branch_of_the_best(tag: TagUnde
     assert (named["status"], named["branch_improved"]) == ("keep", True)
     traces = await tag.traces()
     assert [t["tip"] for t in traces.values()] == [named["experiment_id"], verdict["experiment_id"]]
-
-
-# -- merges
 
 
 async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
@@ -113,9 +107,6 @@ async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(tag: 
     assert chosen["base_commit_sha"] == context["base_commit_sha"]
 
 
-# -- ends
-
-
 async def test_a_trace_dies_of_crashes_and_a_branch_from_a_keep_replaces_it(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
@@ -161,9 +152,6 @@ async def selected_or_wait(tag: TagUnderTest, **more: Any) -> dict[str, Any]:
     return await tag.told("/api/trace/select", tag=TAG, **more)
 
 
-# -- why there is nothing to select
-
-
 async def test_there_is_nothing_to_select_while_a_run_could_not_begin(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.told("/api/tag/pause", tag=TAG)
@@ -184,9 +172,6 @@ async def test_there_are_as_many_slots_as_live_gpus_unless_told(tag: TagUnderTes
     answers = [await selected_or_wait(tag) for _ in range(3)]
     assert [a["status"] for a in answers] == ["selected", "selected", "wait"]
     assert answers[-1]["reason"] == "no_slot"
-
-
-# -- retests
 
 
 async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demoted(tag: TagUnderTest) -> None:
@@ -226,9 +211,6 @@ async def test_a_discard_that_rises_replaces_a_retracted_base(tag: TagUnderTest,
     assert (await tag.experiment(two))["status"] == "keep"
     [trace] = (await tag.traces()).values()
     assert (trace["base"], trace["kept"]) == (None if beside else two, 1)
-
-
-# -- one trace, several, one again
 
 
 async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(tag: TagUnderTest) -> None:
@@ -272,9 +254,6 @@ async def test_switching_to_one_trace_and_back_loses_nothing(tag: TagUnderTest) 
     assert (await tag.selected(trace_id="mar11-t0"))["parent_ids"] == [verdict["experiment_id"]]
 
 
-# -- suggestions
-
-
 async def test_a_suggestion_for_a_selection_speaks_of_its_branch(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0)
@@ -309,12 +288,20 @@ async def test_a_suggestion_for_a_root_or_a_merge_says_what_stands_beside_it(tag
 
 
 async def test_with_several_branches_the_next_step_is_to_select(tag: TagUnderTest) -> None:
-    opened = await tag.told("/api/experiment/setup", tag=TAG, policy={"traces": {"mode": "multi"}})
+    traces = {"mode": "multi", "max_parallel": 9}
+    opened = await tag.told("/api/experiment/setup", tag=TAG, policy={"traces": traces})
     empty = await tag.told("/api/report/brief", tag=TAG)
     chosen = await tag.selected(agent="ann")
     mine = await tag.told("/api/report/brief", tag=TAG, agent="ann")
     of_it = await tag.told("/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
-    await tag.complete(await tag.made(chosen), 1.0)
+    bobs = (await tag.selected(agent="bob"))["selection_id"]
+    [found] = (await tag.told("/api/report/brief", tag=TAG, agent="ann"))["open_selections"]
+    selected = {"selection_id": chosen["selection_id"], "agent": "ann", "trace_id": "mar11-t1"}
+    assert found.items() >= (selected | {"kind": "new_root"}).items()
+    await tag.told("/api/trace/release", selection_id=bobs)
+    name = await tag.made(chosen, agent="ann")
+    assert (await tag.told("/api/report/brief", tag=TAG, agent="ann"))["open_selections"] == []
+    await tag.complete(name, 1.0)
     after = [await tag.told(path, tag=TAG) for path in ("/api/report/brief", "/api/search/suggest")]
 
     assert {a["trace_mode"] for a in (opened, empty, mine, of_it, *after)} == {"multi"}
@@ -322,25 +309,6 @@ async def test_with_several_branches_the_next_step_is_to_select(tag: TagUnderTes
     assert "baseline" in opened["next"]
     assert chosen["selection_id"] in mine["next"]
     assert chosen["selection_id"] in of_it["next"]
-
-
-async def test_a_brief_names_what_an_agent_has_selected_and_not_used(tag: TagUnderTest) -> None:
-    await tag.branch()
-    one, _ = await tag.selected(agent="ann"), await tag.selected(agent="bob")
-
-    mine = await tag.told("/api/report/brief", tag=TAG, agent="ann")
-    await tag.made(one, agent="ann")
-    after = await tag.told("/api/report/brief", tag=TAG, agent="ann")
-
-    [found] = mine["open_selections"]
-    selected = {
-        "selection_id": one["selection_id"],
-        "agent": "ann",
-        "kind": "new_root",
-        "trace_id": "mar11-t1",
-    }
-    assert found.items() >= selected.items()
-    assert after["open_selections"] == []
 
 
 async def test_whoever_selected_is_told_of_the_branch_and_to_select_again(tag: TagUnderTest) -> None:

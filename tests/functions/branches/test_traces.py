@@ -34,9 +34,6 @@ async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(fore
     assert third["selection_id"] is None
 
 
-# -- leases
-
-
 async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) -> None:
     first = await forest.selected(request_id="r1")
     await forest.told("/api/trace/release", selection_id=first["selection_id"])
@@ -105,9 +102,6 @@ async def run_out(tag: TagUnderTest, selection_id: str) -> None:
     await tag.lab.command("ZADD", tag.lab.keys("open_selections", TAG), "1", selection_id)
 
 
-# -- what is refused, each in its own way
-
-
 async def test_what_cannot_be_selected_or_merged_is_refused_in_its_own_way(forest: TagUnderTest) -> None:
     async def refusal(status: int, verb: str = "select", **wish: Any) -> dict[str, Any]:
         return await forest.refused(status, f"/api/trace/{verb}", tag=TAG, **wish)
@@ -160,24 +154,20 @@ async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(fore
         assert "wait" not in answer["hint"]
 
 
-async def test_a_closed_trace_is_refused_until_it_is_reopened(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    await forest.told("/api/trace/close", tag=TAG, trace_id="mar11-t1")
-    answer = await forest.refused(409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
-    await forest.told("/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
-    assert (answer["code"], answer["trace_status"]) == ("closed_trace", "closed")
-    assert (await forest.selected(trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
-
-
-async def test_a_trace_that_has_grown_is_reopened_where_there_is_room(forest: TagUnderTest) -> None:
-    for value in (1.0, 1.1):
+async def test_a_closed_trace_is_refused_until_it_is_reopened_where_there_is_room(
+    forest: TagUnderTest,
+) -> None:
+    for number, value in ((1, 1.0), (2, 1.1)):
         await forest.grown(value)
-    for number in (1, 2):
         await forest.told("/api/trace/close", tag=TAG, trace_id=f"mar11-t{number}")
+    answer = await forest.refused(409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
+    assert (answer["code"], answer["trace_status"]) == ("closed_trace", "closed")
+
     await forest.told("/api/trace/configure", tag=TAG, target_traces=1)
     await forest.told("/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
     full = await forest.refused(409, "/api/trace/reopen", tag=TAG, trace_id="mar11-t2")
     assert full["code"] == "no_room"
+    assert (await forest.selected(trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
 
 
 async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(forest: TagUnderTest) -> None:
@@ -196,9 +186,6 @@ async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(f
     answer = await forest.refused(409, "/api/trace/select", tag=TAG, parent_ids=[late])
     assert answer["code"] == "stale_epoch"
     assert (await forest.told("/api/experiment/best", tag=TAG))["best"]["experiment_id"] == late
-
-
-# -- context
 
 
 async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest: TagUnderTest) -> None:
@@ -239,9 +226,6 @@ async def test_the_context_of_all_is_the_tag_s(forest: TagUnderTest) -> None:
     assert kept["branch"]["failures"] == []
 
 
-# -- configuring
-
-
 async def test_an_operator_configures_the_traces_in_one_call(forest: TagUnderTest) -> None:
     await forest.grown(1.0)
     await forest.grown(1.1)
@@ -271,9 +255,6 @@ async def test_a_new_epoch_leaves_the_traces_and_ends_what_was_selected(forest: 
     assert stale["code"] == "stale_epoch"
     await forest.told("/api/trace/release", selection_id=one["selection_id"])
     assert (await forest.selected(trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
-
-
-# -- the audit
 
 
 WOUNDS = {

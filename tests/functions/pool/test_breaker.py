@@ -99,6 +99,9 @@ async def test_a_gpu_that_is_out_gets_no_lease_and_its_experiments_wait_for_anot
     assert (await told(slot.http, "/api/pool/sweep"))["trials"] == []
     await add_gpu(slot.http, "host:gpu1")
     assert len((await told(slot.http, "/api/pool/dispatch"))["leased"]) == 1
+    assert (await told(slot.http, "/api/lab/audit"))["violations"] == []
+    await slot.process.lab.command("HDEL", slot.process.lab.keys.gpu(GPU), "tripped_until")
+    assert (await told(slot.http, "/api/lab/audit"))["violations"]
 
 
 async def test_after_the_cool_down_runs_are_tried_and_a_success_closes_the_breaker(slot: Slot) -> None:
@@ -147,13 +150,6 @@ async def test_an_operator_closes_the_breaker_at_once(slot: Slot) -> None:
     assert answer["status"] == "idle"
     await slot.run("other", kind="other")
     assert (await slot.read()).status == "idle"
-
-
-async def test_the_audit_finds_nothing_wrong_with_a_breaker_and_sees_one_without_an_end(slot: Slot) -> None:
-    await slot.trip()
-    assert (await told(slot.http, "/api/lab/audit"))["violations"] == []
-    await slot.process.lab.command("HDEL", slot.process.lab.keys.gpu(GPU), "tripped_until")
-    assert (await told(slot.http, "/api/lab/audit"))["violations"]
 
 
 async def said(http: httpx.AsyncClient, experiment_id: str) -> list[str]:

@@ -120,9 +120,6 @@ def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[
     return plain | {"config": {}, "config_delta": {}, "duration_seconds": 2.5} | more
 
 
-# -- joining
-
-
 async def test_the_first_worker_opens_a_swarm_of_a_profile(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -155,9 +152,6 @@ async def test_a_registration_with_a_bad_field_or_tag_is_refused(swarm: Swarm) -
     await refused(swarm.http, 422, "/register", **JOINING | {"worker_id": "no spaces"})
     for status, tag in ((422, "a b"), (404, "nowhere"), (409, "mar11")):
         await refused(swarm.http, status, "/register", **JOINING | {"tag": tag})
-
-
-# -- handing out
 
 
 async def test_a_config_is_handed_out_as_an_experiment_that_runs(swarm: Swarm) -> None:
@@ -228,9 +222,6 @@ async def test_pausing_with_stop_ends_the_runs_at_their_next_word(swarm: Swarm) 
     await told(swarm.http, "/api/tag/pause", tag="swarm", stop_running=True)
     assert (await swarm.tick(run_id, 0.3, 1.0))["action"] == "stop"
     assert (await swarm.record(run_id)).status == "stopped"
-
-
-# -- ticks
 
 
 async def test_the_newest_tick_is_kept_and_answered_with_an_empty_object(swarm: Swarm) -> None:
@@ -348,9 +339,6 @@ async def test_a_run_counts_as_extended_by_its_reports(swarm: Swarm) -> None:
     assert await extended() == (1, ["active", "extended"])
     [event] = await events_of(swarm.process, "run.extended")
     assert event.items() >= {"subject": run_id, "progress": 1.06, "metric": 0.75, "extra_s": 120}.items()
-
-
-# -- results
 
 
 async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
@@ -517,9 +505,6 @@ async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swa
     assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
 
 
-# -- repeats
-
-
 async def judged(swarm: Swarm) -> list[str]:
     return list((await told(swarm.http, "/api/experiment/judge-retests", tag="swarm"))["steps"])
 
@@ -577,9 +562,6 @@ async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
     assert await swarm.swept() == ["swarm-1.2"]
     assert await judged(swarm) == ["runagain swarm-1"]
     assert {(await swarm.next("b"))["run_id"], again} == {"swarm-1.3", "swarm-1.2"}
-
-
-# -- what a worker and its organiser read
 
 
 async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
@@ -781,9 +763,6 @@ async def test_a_workers_contact_is_for_operators_alone(client: httpx.AsyncClien
         answer = await client.get(path, headers=viewer)
         assert answer.status_code == 200, path
         assert "ann@example.org" not in answer.text
-
-
-# -- who may do what
 
 
 async def test_a_worker_does_nothing_under_another_workers_name(swarm: Swarm) -> None:
