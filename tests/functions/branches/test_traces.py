@@ -6,11 +6,14 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 from redis import Redis
 
+from state.selecting import SelectionDecision
+from state.traces import Traces
 from tests.functions.conftest import TagUnderTest
-from tests.labs import curl, for_a_while, idea, open_tag
+from tests.labs import curl, for_a_while, idea, open_tag, told
 
 TAG = "mar11"
 MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
@@ -294,3 +297,28 @@ async def test_every_wound_of_a_trace_is_found(forest: TagUnderTest, redis_clien
             assert not found["ok"], wound
             assert found["violations"], wound
             assert set(found["violations"]) <= set(await forest.faults()), wound
+
+
+AGENTS = 12
+MANY = {"traces.mode": "multi", "traces.target_traces": AGENTS, "traces.max_parallel": AGENTS}
+
+
+async def test_selections_at_once_all_fit(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = []
+    select = Traces.select
+
+    async def seen(self: Traces, decision: SelectionDecision, *request: object) -> object:
+        answers.append(await select(self, decision, *request))  # type: ignore[arg-type]  # passed on as they come
+        return answers[-1]
+
+    monkeypatch.setattr(Traces, "select", seen)
+    await open_tag(client, policy=MANY)
+
+    selected = await asyncio.gather(
+        *(told(client, "/api/trace/select", tag="mar11") for _ in range(AGENTS + 3))
+    )
+
+    assert sum(s["status"] == "selected" for s in selected) == AGENTS
+    assert None not in answers
+    assert len({s["trace_id"] for s in selected if s["status"] == "selected"}) == AGENTS
+    assert (await told(client, "/api/trace/audit", tag="mar11"))["violations"] == []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from functions.formats.dimensions import EXAMPLE
 from functions.kernel.process.lifecycle import Process
+from functions.swarm.dimensions import PROFILES, Profile, dimensions_of, swarm_dimensions
+from state.errors import Invalid
 from state.tags import Policies, Tags
 from tests.labs import dump, events_of, problem, refused, told
 
@@ -122,3 +127,30 @@ async def test_only_the_swarm_s_tag_lists_proposals_early(
     for query in ("?tag=a%20b", "?limit=1"):
         problem(await client.get("/dimension_proposals" + query), 422)
     assert await dump(process.lab) == before
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_name_is_a_profile(profile: Profile) -> None:
+    assert swarm_dimensions(profile) == dimensions_of(profile)
+
+
+def test_any_other_text_is_the_path_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "dimensions.toml"
+    file.write_text(EXAMPLE)
+    assert [d.name for d in swarm_dimensions(str(file))] == ["LEARNING_RATE"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[[dimension]]", b"\xff\xfe", b"\0", b"x" * 300_000])
+def test_a_file_without_dimensions_is_refused_by_its_setting(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "dimensions.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(Invalid, match="NIGHTJAR_SWARM_PROFILE") as refusal:
+        swarm_dimensions(str(file))
+    assert refusal.value.hint
+
+
+@pytest.mark.parametrize("path", ["", "~nobody-of-this-name/x", "a\0b", "/"])
+def test_what_is_no_path_of_a_file_is_refused(path: str) -> None:
+    with pytest.raises(Invalid, match="neither mnist nor nanochat"):
+        swarm_dimensions(path)

@@ -1,4 +1,4 @@
-"""Changes between two checkpoints, and their Markdown."""
+"""How hypotheses hang together; changes between two checkpoints, and their Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from functions.beliefs.rules.theory import chapter, is_due, snapshot
+from functions.beliefs.rules.theory import Edge, chapter, edges_of, is_due, neighbours, snapshot, summary_of
 from functions.beliefs.views import MOST_ROWS, checkpoint_text
 from functions.swarm.rules.populations import Population
 from functions.swarm.rules.shapes import SwarmStrategy
@@ -152,3 +152,37 @@ def test_a_checkpoint_is_due_when_anything_is_new_and_none_tells_of_so_many_resu
     assert is_due(facts(before=told, version=141), None)
     assert not is_due(facts(before=told, version=141), 100)
     assert is_due(facts(before=told, version=300, results=203), 200)
+
+
+def about(name: str, **changes: Any) -> Hypothesis:
+    fields: dict[str, Any] = {"tag": "swarm", "statement": f"{name} matters", "created_at": 1.0}
+    return Hypothesis(**{**fields, "hypothesis_id": name, "dimensions": [name], **changes})
+
+
+def test_parts_hang_below_their_parent_and_claims_of_one_dimension_are_linked() -> None:
+    whole, part = about("LR"), about("warm", dimensions=["WARMUP"], parent_id="LR")
+    near = about("low", dimensions=[], config_constraint={"LR": {"max": 0.01}})
+    edges = edges_of([whole, part, near])
+    assert edges == [Edge("LR", "warm", "decomposes_into"), Edge("LR", "low", "linked")]
+    assert edges_of([about("a", parent_id="gone")]) == []
+    assert neighbours(edges) == ({"LR": ["warm"]}, {"LR": ["low"], "low": ["LR"]})
+
+
+def test_the_summary_says_what_is_known_what_is_not_and_what_was_given_up() -> None:
+    told = summary_of(
+        [
+            about("LR", status="supported", alpha=22.0, beta=4.0, n_experiments=22),
+            about("SEED", settled="irrelevant", n_experiments=60),
+            about("DEPTH", n_experiments=1),
+            about("BETA", settled="refuted", status="refuted", alpha=3.0, beta=21.0, n_experiments=20),
+        ]
+    )
+
+    assert told.splitlines() == [
+        "Supported (1): LR matters (P = 0.85, 22 runs).",
+        "Refuted (1): BETA matters (P = 0.12, 20 runs).",
+        "Irrelevant (1): SEED matters (P = 0.50, 60 runs).",
+        "Undecided (1): DEPTH matters (P = 0.50, 1 run).",
+    ]
+    assert summary_of([]) == "No hypotheses yet."
+    assert summary_of([about(f"D{n}") for n in range(7)]).endswith("and 2 more.")

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from functions.beliefs.rules.learning import (
     NEWEST,
+    BeliefState,
     after,
     after_outside,
+    after_run,
     after_test,
     effect,
     may_be_irrelevant,
 )
+from functions.beliefs.rules.terms import BeliefTerms
 from state.records import Evidence, Hypothesis
-from tests.functions.beliefs.rules.sample import hypothesis, influence, pair
+from tests.functions.beliefs.rules.sample import hypothesis, influence, pair, reference, run
 
 WIN, LOSS, TIE = pair(1.0, -2.0), pair(0.0, 2.0), pair(None, 0.0)
 STOPPED = Evidence(experiment_id="s", outcome=0.2, against="stopped", worker_id="w1")
@@ -74,6 +77,14 @@ def test_each_outcome_is_one_run_of_the_beta(said: list[Evidence]) -> None:
 def test_a_status_needs_ten_outcomes(said: list[Evidence], status: str, settled: str | None) -> None:
     known = learned(*said)
     assert (known.status, known.settled, known.settled_at) == (status, settled, settled and 9.0)
+
+
+def test_pairs_of_an_influence_wait_until_the_noise_is_known() -> None:
+    before = BeliefState(influence(), unused=[reference()])
+    waits = after_run(run(), before, BeliefTerms(), 9.0)
+    known = after_run(run("swarm-3"), waits, BeliefTerms(sigma=0.01, usual_distance=0.005), 9.0)
+    assert [len(state.waiting) for state in (waits, known)] == [1, 1]
+    assert [state.hypothesis.n_experiments for state in (waits, known)] == [0, 1]
 
 
 def test_an_influence_is_never_refuted() -> None:
