@@ -9,10 +9,27 @@ from functions.experiments.rules.opening import swarm_policy, swarm_tag
 from functions.swarm.rules.trial_verdicts import Repeated
 from functions.swarm.rules.trials import followed
 from state.policy import Policy
-from state.records import Best, ProposedDimension
+from state.records import Best, Dimension, ProposedDimension
 from state.swarm_facts import EndedResult, Following, KeptRun, TrialFacts, TriedRun
-from tests.functions.swarm.rules.test_trial_proposals import proposed
-from tests.functions.swarm.rules.trial_sample import DEPTH, LR, WARMUP
+
+LR = Dimension(name="LR", dtype="float_log", min=1e-4, max=1e-1)
+DEPTH = Dimension(name="DEPTH", dtype="int", min=4, max=24)
+ON_TRIAL = {"is_canary": True, "canary_prob": 0.12}
+WARMUP = Dimension(name="WARMUP", dtype="float", min=0.0, max=0.5, default_value=0.0).model_copy(
+    update=ON_TRIAL
+)
+GATE = Dimension(name="GATE", dtype="categorical", categories=["none", "silu", "gelu"], default_value="none")
+GATE = GATE.model_copy(update=ON_TRIAL)
+BEST = {"LR": 0.003, "DEPTH": 12}
+
+
+def proposed(name: str = "WARMUP", **fields: Any) -> ProposedDimension:
+    usual = {"dtype": "float", "min": 0.0, "max": 0.5, "default_value": 0.0}
+    who = {"proposal_id": "", "source": "agent", "proposed_by": "ada", "proposed_at": 1.0}
+    if fields.get("dtype") == "categorical":
+        usual = {"default_value": "none"}
+    return ProposedDimension.model_validate({"name": name, **who, **usual, **fields})
+
 
 AT = {"adopted_at": 100.0, "adopted_results": 100, "adopted_number": 100}
 ADOPTED = AT | {"state": "on_trial", "best_before": -0.05, "cycles": [1, 2]}

@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 
 from functions.swarm.rules.trial_proposals import id_of, line_of, on_trial, problems
-from state.records import ProposedDimension
-from tests.functions.swarm.rules.trial_sample import DEPTH, LR
-
-
-def proposed(name: str = "WARMUP", **fields: Any) -> ProposedDimension:
-    usual = {"dtype": "float", "min": 0.0, "max": 0.5, "default_value": 0.0}
-    who = {"proposal_id": "", "source": "agent", "proposed_by": "ada", "proposed_at": 1.0}
-    if fields.get("dtype") == "categorical":
-        usual = {"default_value": "none"}
-    return ProposedDimension.model_validate({"name": name, **who, **usual, **fields})
+from tests.functions.swarm.rules.searches import DEPTH, LR, proposed
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,18 @@ from state.facts import RetestFacts
 from state.records import Link, ProposedDimension
 from state.swarm_facts import EndedResult, KeptRun, TrialFacts, TriedRun
 from tests.functions.sample import experiment
-from tests.functions.swarm.rules.searches import STALLED, after, kept, on_trial, ran, searched, trial
-from tests.functions.swarm.rules.test_trial_proposals import proposed
-from tests.functions.swarm.rules.trial_sample import LR, WARMUP
+from tests.functions.swarm.rules.searches import (
+    LR,
+    STALLED,
+    WARMUP,
+    after,
+    kept,
+    on_trial,
+    proposed,
+    ran,
+    searched,
+    trial,
+)
 
 UP = STALLED.tag.model_copy(update={"direction": "maximize"})
 SIXTY_RESULTS = [

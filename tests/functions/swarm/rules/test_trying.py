@@ -18,8 +18,8 @@ from functions.swarm.rules.shapes import Shape, standing_config
 from functions.swarm.rules.trial_verdicts import drawn_trial, trial_config, tries
 from state.records import Dimension
 from tests.functions.beliefs.rules.sample import claim
+from tests.functions.swarm.rules.searches import BEST, DEPTH, GATE, LR, WARMUP
 from tests.functions.swarm.rules.test_handing_out import POPULATION, next_facts
-from tests.functions.swarm.rules.trial_sample import BEST, DEPTH, GATE, LR, WARMUP
 
 ALL = (LR, DEPTH, WARMUP)
 
