@@ -28,7 +28,7 @@ from functions.swarm.rules.dimensions import (
 from functions.swarm.rules.refilling import observations_of
 from functions.swarm.views import DimensionView, dimension_view
 from state.change import Change
-from state.dimensions import Dimensions
+from state.dimensions import Dimensions, Replacing
 from state.errors import Invalid
 from state.hypotheses import Hypotheses
 from state.ids import Id
@@ -169,15 +169,9 @@ async def changed(
             event |= {"value": before.frozen_value}
             if after.frozen:
                 event |= {"value": after.frozen_value, "before": before.frozen_value}
-            tag, rest = request.tag, with_one(facts.dimensions, after)
-            dimensions.replace(
-                change,
-                tag,
-                rest,
-                "dimension.frozen" if after.frozen else "dimension.unfrozen",
-                after.name,
-                event,
-            )
+            kind: Replacing = "dimension.frozen" if after.frozen else "dimension.unfrozen"
+            rest = with_one(facts.dimensions, after)
+            dimensions.replace(change, request.tag, rest, kind, after.name, event)
         return ChangedDimension(
             tag=request.tag,
             changed=after is not None,
