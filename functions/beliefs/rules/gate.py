@@ -67,15 +67,15 @@ _IGNORED = re.compile(
     r"|should|would|will|can|may|in|with|for|when|if|as|by|per|up|down|val|validation|byte|metric|result|results"
     r"|score|accuracy|performance|outcome)$"
 )
-_SAME: Final[dict[str, str]] = {
-    **{"lr": "learning rate", "wd": "weight decay", "batches": "batch size", "dimension": "dim"},
-    **{"layer": "depth", "layers": "depth", "least": "above"},
-    **dict.fromkeys(("deep", "deeper", "deepest"), "high depth"),
-    **dict.fromkeys(("shallow", "shallower"), "low depth"),
-    **dict.fromkeys(("wide", "wider"), "high width"),
-    **dict.fromkeys(("narrow", "narrower"), "low width"),
-    **{"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "eight": "8", "ten": "10"},
-}
+_SAME: Final[dict[str, str]] = (
+    {"lr": "learning rate", "wd": "weight decay", "batches": "batch size", "dimension": "dim"}
+    | {"layer": "depth", "layers": "depth", "least": "above"}
+    | dict.fromkeys(("deep", "deeper", "deepest"), "high depth")
+    | dict.fromkeys(("shallow", "shallower"), "low depth")
+    | dict.fromkeys(("wide", "wider"), "high width")
+    | dict.fromkeys(("narrow", "narrower"), "low width")
+    | {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "eight": "8", "ten": "10"}
+)
 _COMMON_NAMES: Final = (
     *("learning rate", "weight decay", "batch size", "depth", "width", "dropout", "momentum", "warmup"),
 )

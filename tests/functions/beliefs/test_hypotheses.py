@@ -182,12 +182,8 @@ async def test_a_model_s_claim_has_workers_from_the_next_allocation(swarm: Swarm
 
 async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> None:
     """Both values of OPTIMIZER run twice, all else at the reference config; adam wins by the threshold."""
-    spec: dict[str, Any] = {
-        "type": "single_factor_effect",
-        "variable": "OPTIMIZER",
-        "values": ["adam", "sgd"],
-    }
-    spec |= {"min_runs_per_cell": 2, "decision_rule": {"threshold": 0.05}}
+    spec: dict[str, Any] = {"type": "single_factor_effect", "variable": "OPTIMIZER"}
+    spec |= {"values": ["adam", "sgd"], "min_runs_per_cell": 2, "decision_rule": {"threshold": 0.05}}
     accepted = await proposed(swarm, statement="adam beats sgd here", phase="validation", test_spec=spec)
     claim = accepted["hypothesis_id"]
     for nth in range(8):

@@ -9,13 +9,8 @@ from tests.functions.sample import experiment
 
 
 def node(number: int, trace: str | None, *parents: int, status: Any = "keep", **more: Any) -> Any:
-    its = {
-        "experiment_id": f"t-{number}",
-        "description": f"idea {number}",
-        "status": status,
-        "trace_id": trace,
-    }
-    return experiment(number, **its, parent_ids=[f"t-{p}" for p in parents], **more)
+    its = {"experiment_id": f"t-{number}", "description": f"idea {number}", "trace_id": trace}
+    return experiment(number, **its, status=status, parent_ids=[f"t-{p}" for p in parents], **more)
 
 
 def signs(lines: list[str]) -> list[str]:

@@ -78,14 +78,8 @@ async def test_no_model_is_paid_for_hypotheses_of_a_tag_that_has_as_many_as_it_m
 
 
 def test_without_a_model_pairs_that_matter_together_are_claimed() -> None:
-    findings = Findings(
-        tag="swarm",
-        metric="val_bpb",
-        direction="minimize",
-        results=100,
-        strategy="exploit",
-        interactions=[("DEPTH", "LR", 0.2), ("DEPTH", "WIDTH", 0.01)],
-    )
+    pairs = [("DEPTH", "LR", 0.2), ("DEPTH", "WIDTH", 0.01)]
+    findings = Findings("swarm", "val_bpb", "minimize", results=100, strategy="exploit", interactions=pairs)
 
     [proposal] = suggested(findings, [])
 

@@ -88,17 +88,11 @@ async def test_a_pipeline_that_has_not_begun_serves_nothing(swarm: Swarm) -> Non
     found = await status(swarm)
 
     none = ("spec_state", "spec_id", "confidence", "last_flush_token", "hit_rate")
-    assert found == dict.fromkeys(none) | {
-        "enabled": True,
-        "auto_deploy": True,
-        "deploy_allowed": False,
-        "deployment_confidence": 0.5,
-        "thresholds": {"confidence": 0.65, "deployment_confidence": 0.5},
-        "batch_id": 14,
-        "ticks_this_batch": 0,
-        "flush_count": 0,
-        "confirmed_count": 0,
-    }
+    begun: dict[str, Any] = {"enabled": True, "auto_deploy": True, "deploy_allowed": False, "batch_id": 14}
+    thresholds = {"confidence": 0.65, "deployment_confidence": 0.5}
+    begun |= {"thresholds": thresholds, "deployment_confidence": 0.5}
+    counts = dict.fromkeys(("ticks_this_batch", "flush_count", "confirmed_count"), 0)
+    assert found == dict.fromkeys(none) | begun | counts
     assert not await is_served(swarm)
     assert await asked(swarm.http, "/pipeline/flush_token") == {"flush_token": None}
 
@@ -112,12 +106,8 @@ async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> No
     assert await wrote(swarm, spec_id) == "written"
     payload = await asked(swarm.http, "/pipeline/spec_payload")
     document = (await swarm.http.get("/pipeline/spec")).text
-    assert payload == {
-        "spec_id": spec_id,
-        "program_md": document,
-        "confidence": 1.0,
-        "deployment_confidence": 0.5,
-    }
+    trust = {"confidence": 1.0, "deployment_confidence": 0.5}
+    assert payload == {"spec_id": spec_id, "program_md": document} | trust
     charter, _, block = document.partition("## Current direction")
     assert charter == (await swarm.http.get("/program.md")).text.partition("## Current direction")[0]
     assert "Why: most workers test the claim" in block

@@ -93,11 +93,8 @@ async def test_two_populations_get_texts_of_their_own(swarm: Swarm) -> None:
     for worker in ("w1", "w2"):
         await swarm.next(worker)
 
-    texts = {
-        synced["population_id"]: synced
-        for worker in ("w1", "w2")
-        for synced in [(await swarm.http.get(f"/sync/{worker}")).json()]
-    }
+    synced = [(await swarm.http.get(f"/sync/{worker}")).json() for worker in ("w1", "w2")]
+    texts = {each["population_id"]: each for each in synced}
 
     assert token
     assert set(texts) == {one.population_id, other.population_id}

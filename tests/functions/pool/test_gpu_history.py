@@ -12,12 +12,8 @@ from state.pool import HISTORY_EVERY_S, HISTORY_S
 from tests.labs import add_gpu, refused, told
 
 GPU = "host:gpu0"
-SAMPLE = {
-    "utilization_percent": 97.4,
-    "memory_used_mb": 4096.6,
-    "memory_total_mb": 81559,
-    "temperature_c": 61,
-}
+SAMPLE = {"utilization_percent": 97.4, "memory_used_mb": 4096.6, "memory_total_mb": 81559}
+SAMPLE["temperature_c"] = 61
 
 
 async def beat(client: httpx.AsyncClient, **health: Any) -> None:

@@ -62,12 +62,7 @@ async def test_pinned_experiments_are_counted_where_they_stand_in_the_way(tag: T
     await add_gpu(tag.client, "g0")
     await add_gpu(tag.client, "g1")
     await add_gpu(tag.client, "gone")
-    pins: list[dict[str, str]] = [
-        {},
-        *({"gpu_id": name} for name in ("g0", "g0", "gone")),
-        {},
-        {"gpu_id": "g1"},
-    ]
+    pins = [{} if gpu is None else {"gpu_id": gpu} for gpu in (None, "g0", "g0", "gone", None, "g1")]
     ids = [await submit(tag, agent, 0, **pin) for agent, pin in zip("abcdef", pins, strict=True)]
     await silence(tag.lab, "gone")
 
@@ -113,12 +108,9 @@ async def test_an_agent_gets_the_turns_back_that_it_did_not_take(tag: TagUnderTe
 
 async def test_each_of_one_agent_s_at_once_takes_a_turn(tag: TagUnderTest, settings: Settings) -> None:
     async with opened("web", settings) as other:
-        await asyncio.gather(
-            *(
-                each.invoker.call("experiment::submit", idea(agent="ada"), each.invoker.system("test"))
-                for each in [tag.process, other] * 12
-            )
-        )
+        both = [each.invoker for each in (tag.process, other)] * 12
+        asks = (i.call("experiment::submit", idea(agent="ada"), i.system("test")) for i in both)
+        await asyncio.gather(*asks)
 
     found = await waiting(tag.lab)
     assert sorted(e.queue_round or 0 for e in found) == list(range(24))

@@ -67,10 +67,8 @@ def reference(name: str = "swarm-2", **changes: Any) -> FinishedRun:
 
 def pair(outcome: float | None, contrast: float | None = None) -> Evidence:
     """A run beside a reference run of the same worker."""
-    runs = {
-        "experiment_id": "swarm-1",
-        "reference_id": "swarm-2",
-        "worker_id": "w1",
-        "reference_worker_id": "w1",
-    }
-    return Evidence(**runs, outcome=outcome, against="reference", delta=contrast, contrast=contrast)
+    runs = {"experiment_id": "swarm-1", "reference_id": "swarm-2"}
+    workers = {"worker_id": "w1", "reference_worker_id": "w1"}
+    return Evidence(
+        **runs, **workers, outcome=outcome, against="reference", delta=contrast, contrast=contrast
+    )

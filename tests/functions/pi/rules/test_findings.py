@@ -66,22 +66,12 @@ def hypothesis(statement: str, **more: object) -> Hypothesis:
 
 def swarm_findings() -> Findings:
     best, rejected = regions_of([DEPTH, OPTIMIZER], runs(200))
-    return Findings(
-        tag="swarm",
-        metric="val_bpb",
-        direction="minimize",
-        results=200,
-        strategy="exploit",
-        best_id="swarm-17",
-        best_value=0.9,
-        regions=best,
-        rejected=rejected,
-        varied=["DEPTH", "OPTIMIZER"],
-        frozen=[("LR", 0.01, "hyp_2 is irrelevant")],
-        canaries=["WARMUP"],
-        beliefs=[hypothesis("DEPTH matters", alpha=9.0, beta=3.0, n_experiments=8)],
-        settled=[hypothesis("OPTIMIZER matters", settled="supported")],
-    )
+    of_tag: dict[str, Any] = {"tag": "swarm", "metric": "val_bpb", "direction": "minimize", "results": 200}
+    of_tag |= {"strategy": "exploit", "best_id": "swarm-17", "best_value": 0.9, "canaries": ["WARMUP"]}
+    of_tag |= {"varied": ["DEPTH", "OPTIMIZER"], "frozen": [("LR", 0.01, "hyp_2 is irrelevant")]}
+    beliefs = [hypothesis("DEPTH matters", alpha=9.0, beta=3.0, n_experiments=8)]
+    settled = [hypothesis("OPTIMIZER matters", settled="supported")]
+    return Findings(**of_tag, regions=best, rejected=rejected, beliefs=beliefs, settled=settled)
 
 
 def test_templates_name_ranges_claims_and_what_stands_still() -> None:

@@ -46,23 +46,14 @@ def searched(results: int, *keeps: KeptRun, **changes: Any) -> TrialFacts:
     best = by_value[0] if by_value else None
     counts = {"discarded": results, "last_number": results, "finishes": results}
     plain: dict[str, Any] = {"commit_sha": "abc1234", "updated_at": 0.0}
-    facts: dict[str, Any] = {
-        "now": float(results),
-        "tag": swarm_tag("swarm").model_copy(update=counts),
-        "policy": swarm_policy(Policy()),
-        "dimensions": [LR, DEPTH],
-        "keeps": by_value,
-        "best": best and Best(experiment_id=best.experiment_id, val_bpb=best.judged or 0.0, **plain),
-        "proposals": [],
-        "cycle": 0,
-        "cycle_at": 0,
-        "asked": 0,
-        "ended": [
-            EndedResult(experiment_id=f"swarm-{n}", status="discard", finished_at=float(n))
-            for n in range(results, max(0, results - 100), -1)
-        ],
-    }
-    return TrialFacts(**{**facts, **changes})
+    facts: dict[str, Any] = {"now": float(results), "tag": swarm_tag("swarm").model_copy(update=counts)}
+    facts |= {"policy": swarm_policy(Policy()), "dimensions": [LR, DEPTH], "keeps": by_value, "proposals": []}
+    facts |= {"best": best and Best(experiment_id=best.experiment_id, val_bpb=best.judged or 0.0, **plain)}
+    facts["ended"] = [
+        EndedResult(experiment_id=f"swarm-{n}", status="discard", finished_at=float(n))
+        for n in range(results, max(0, results - 100), -1)
+    ]
+    return TrialFacts(**facts | {"cycle": 0, "cycle_at": 0, "asked": 0} | changes)
 
 
 STALLED = searched(100, kept(5, -0.05))
