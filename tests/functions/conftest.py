@@ -148,9 +148,10 @@ class TagUnderTest:
         """An experiment that is registered with a selection."""
         return await labs.registered(self.client, selection_id=selection["selection_id"], **changes)
 
-    async def grown(self, value: float, **wish: Any) -> dict[str, Any]:
-        """The verdict on an experiment of this value that was made from a new selection."""
-        return await self.complete(await self.made(await self.selected(**wish)), value)
+    async def grown(self, *values: float, **wish: Any) -> dict[str, Any]:
+        """The verdict on the last of some experiments of these values, each made from a new selection."""
+        verdicts = [await self.complete(await self.made(await self.selected(**wish)), v) for v in values]
+        return verdicts[-1]
 
     async def trained_from(self, selection: dict[str, Any], value: float) -> str:
         """An experiment that was made from a selection and trained by a worker."""

@@ -32,8 +32,7 @@ async def test_a_result_after_its_lease_is_recorded_and_frees_nothing_twice(tag:
 
 async def test_who_selects_nothing_builds_on_the_branch_of_the_best(tag: TagUnderTest) -> None:
     await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(0.9)
+    await tag.grown(1.0, 0.9)
 
     verdict = await tag.tried(0.95)
     named = await tag.tried(0.8, parent_id="mar11-1")
@@ -49,8 +48,7 @@ async def test_who_selects_nothing_builds_on_the_branch_of_the_best(tag: TagUnde
 
 async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
     await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.1)
+    await tag.grown(1.0, 1.1)
     chosen = await tag.merge()
 
     verdict = await tag.complete(await tag.made(chosen), 0.9)
@@ -68,8 +66,7 @@ async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
 
 async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(tag: TagUnderTest) -> None:
     await tag.branch(target=3)
-    for value in (1.0, 1.1):
-        await tag.grown(value)
+    await tag.grown(1.0, 1.1)
     crashed = await tag.made(await tag.selected())
     await tag.told("/api/experiment/crash", experiment_id=crashed, error="boom")
     answer = await tag.refused(409, "/api/trace/merge", tag=TAG, into="mar11-t3")
@@ -78,8 +75,7 @@ async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(tag: TagUnd
 
 async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: TagUnderTest) -> None:
     await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.01)
+    await tag.grown(1.0, 1.01)
     values = {"mar11-t1": 1.0015, "mar11-t2": 1.0105}
     near = [(await tag.grown(value, trace_id=t))["experiment_id"] for t, value in values.items()]
     tip = (await tag.grown(0.999, trace_id="mar11-t1"))["experiment_id"]
@@ -99,8 +95,7 @@ async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: Tag
 
 async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(tag: TagUnderTest) -> None:
     await tag.branch()
-    for value in (1.0, 1.1, 0.9):
-        await tag.grown(value)
+    await tag.grown(1.0, 1.1, 0.9)
     chosen = await tag.selected(parent_ids=["mar11-2", "mar11-1"])
     context = await tag.told("/api/trace/context", tag=TAG, selection_id=chosen["selection_id"])
     assert (await tag.traces())["mar11-t1"]["base"] == "mar11-3"
@@ -110,8 +105,7 @@ async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(tag: 
 
 async def test_a_trace_dies_of_crashes_and_a_branch_from_a_keep_replaces_it(tag: TagUnderTest) -> None:
     await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.1)
+    await tag.grown(1.0, 1.1)
     better = await tag.grown(0.9, trace_id="mar11-t1")
     for _ in range(3):
         name = await tag.made(await tag.selected(trace_id="mar11-t2"))
@@ -231,8 +225,7 @@ async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(ta
 
 async def test_switching_to_one_trace_and_back_loses_nothing(tag: TagUnderTest) -> None:
     await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.1)
+    await tag.grown(1.0, 1.1)
     await tag.grown(1.05, trace_id="mar11-t2")
     before = {
         name: (t["tip"], t["base"], t["status"], t["length"]) for name, t in (await tag.traces()).items()
@@ -257,8 +250,7 @@ async def test_switching_to_one_trace_and_back_loses_nothing(tag: TagUnderTest) 
 
 async def test_a_suggestion_for_a_selection_speaks_of_its_branch(tag: TagUnderTest) -> None:
     await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.2)
+    await tag.grown(1.0, 1.2)
     await tag.grown(1.2011, trace_id="mar11-t2")
     chosen = await tag.selected(trace_id="mar11-t2")
 
@@ -349,8 +341,7 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 
 async def test_a_wish_that_contradicts_itself_is_refused(tag: TagUnderTest) -> None:
     await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.1)
+    await tag.grown(1.0, 1.1)
     for wish in CONTRADICTIONS:
         await tag.refused(422, "/api/trace/select", tag=TAG, **wish)
     assert (await tag.told("/api/trace/list", tag=TAG))["open_selections"] == 0

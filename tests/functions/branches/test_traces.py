@@ -192,15 +192,13 @@ async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(f
 
 
 async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    await forest.grown(1.1)
+    await forest.grown(1.0, 1.1)
     await forest.grown(1.05, trace_id="mar11-t1")
     chosen = await forest.selected(trace_id="mar11-t1", include_context=True)
     ask = {"tag": TAG, "selection_id": chosen["selection_id"], "siblings": "always"}
     before = (await curl(forest.client, "/api/trace/context", ask)).json()
 
-    for value in (0.9, 0.95, 0.8):
-        await forest.grown(value, trace_id="mar11-t2")
+    await forest.grown(0.9, 0.95, 0.8, trace_id="mar11-t2")
     after = (await curl(forest.client, "/api/trace/context", ask)).json()
 
     def ids(experiments: list[dict[str, Any]]) -> list[str]:
@@ -216,8 +214,7 @@ async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest:
 
 
 async def test_the_context_of_all_is_the_tag_s(forest: TagUnderTest) -> None:
-    for value in (1.0, 1.1, 1.2, 1.3):
-        await forest.grown(value)
+    await forest.grown(1.0, 1.1, 1.2, 1.3)
 
     found = await forest.told(
         "/api/trace/context", tag=TAG, parent_ids=["mar11-1"], search_type="all", max_failed=1
@@ -230,8 +227,7 @@ async def test_the_context_of_all_is_the_tag_s(forest: TagUnderTest) -> None:
 
 
 async def test_an_operator_configures_the_traces_in_one_call(forest: TagUnderTest) -> None:
-    await forest.grown(1.0)
-    await forest.grown(1.1)
+    await forest.grown(1.0, 1.1)
     answer = await forest.told(
         "/api/trace/configure", tag=TAG, scheduler="priority", priorities={"mar11-t2": 2.5}
     )
@@ -281,8 +277,7 @@ WOUNDS = {
 
 
 async def test_every_wound_of_a_trace_is_found(forest: TagUnderTest, redis_client: Redis) -> None:
-    await forest.grown(1.0)
-    await forest.grown(1.1)
+    await forest.grown(1.0, 1.1)
     await forest.grown(1.2, trace_id="mar11-t1")
     await forest.made(await forest.selected(trace_id="mar11-t1"))
     await forest.selected(trace_id="mar11-t2")
