@@ -75,8 +75,8 @@ class Refilled(Response):
 @function(
     "swarm::refill",
     On(
-        *("proposals.few", "best.changed", "experiment.lost", "worker.joined"),
-        *("dimension.defined", "dimension.frozen", "dimension.unfrozen"),
+        *("proposals.few", "best.changed", "experiment.lost"),
+        *("dimension.defined", "dimension.frozen", "dimension.unfrozen", "worker.joined"),
         *("hypothesis.proposed", "hypothesis.believed", "hypothesis.settled"),
         debounce="tag",
     ),
