@@ -24,6 +24,7 @@ from functions.swarm.rules.proposals import (
     AtRandom,
     ConfigProposal,
     ConfigSampler,
+    History,
     Observation,
     Scale,
     is_finished,
@@ -77,12 +78,7 @@ class GaussianProcess(ConfigSampler):
     """
 
     def propose(
-        self,
-        dimensions: Sequence[Dimension],
-        observations: Sequence[Observation],
-        shape: Shape,
-        count: int,
-        rng: Random,
+        self, dimensions: Sequence[Dimension], observations: History, shape: Shape, count: int, rng: Random
     ) -> list[ConfigProposal]:
         freedoms = freedoms_of(dimensions, shape)
         axes = [Axis(freedom) for freedom in freedoms]
@@ -106,7 +102,7 @@ class GaussianProcess(ConfigSampler):
         ]
 
     def believed_best(
-        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+        self, dimensions: Sequence[Dimension], observations: History
     ) -> Mapping[str, Value] | None:
         """The config with the lowest mean under a model of all runs. It may never have run.
 
@@ -151,7 +147,7 @@ def _lowest(
     return found
 
 
-def _about(dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> list[Observation]:
+def _about(dimensions: Sequence[Dimension], observations: History) -> list[Observation]:
     """The runs that set at least one of these dimensions."""
     names = {dimension.name for dimension in dimensions}
     return [one for one in observations if not names.isdisjoint(one.config)]
@@ -355,9 +351,7 @@ class Importance:
     """Interaction with one other dimension, by its name; largest first."""
 
 
-def importances(
-    dimensions: Sequence[Dimension], observations: Sequence[Observation]
-) -> Mapping[str, Importance]:
+def importances(dimensions: Sequence[Dimension], observations: History) -> Mapping[str, Importance]:
     """By dimension, frozen ones included; empty with fewer than 25 finished runs."""
     from scipy.stats import sobol_indices
 

@@ -42,6 +42,10 @@ class Observation:
     pending: bool = False
 
 
+History = Sequence[Observation]
+"""Runs of a tag. Pending ones come oldest first, and what waits for a worker behind them."""
+
+
 @dataclass(frozen=True)
 class Scores:
     """Runs as scores: 0 is the median result, lower is better."""
@@ -57,7 +61,7 @@ def value_in(config: Mapping[str, Value], dimension: Dimension) -> Value | None:
     return config.get(dimension.name, dimension.default_value)
 
 
-def scored(observations: Sequence[Observation]) -> Scores:
+def scored(observations: History) -> Scores:
     """The score of each observation, from -LIMIT to LIMIT.
 
     A crash is as bad as a score can be. A pending run counts as the mean of those that ended (constant liar;
@@ -145,20 +149,12 @@ class ConfigSampler(ABC):
 
     @abstractmethod
     def propose(
-        self,
-        dimensions: Sequence[Dimension],
-        observations: Sequence[Observation],
-        shape: Shape,
-        count: int,
-        rng: Random,
+        self, dimensions: Sequence[Dimension], observations: History, shape: Shape, count: int, rng: Random
     ) -> list[ConfigProposal]:
-        """`count` configs within the shape, each valid and with every dimension; some may be equal.
-
-        Observations that are pending come oldest first, and what waits for a worker behind them.
-        """
+        """`count` configs within the shape, each valid and with every dimension; some may be equal."""
 
     def believed_best(
-        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+        self, dimensions: Sequence[Dimension], observations: History
     ) -> Mapping[str, Value] | None:
         """The presumed best config, which may never have run; None: the tag's best."""
         return None
@@ -167,8 +163,7 @@ class ConfigSampler(ABC):
 def priority_of(least: float, promise: float) -> float:
     """least + 0.2 x promise, with the promise from 0 to 1: the chance to beat the mean, or the place in a ranking.
 
-    `least` is 0.1 for a moonshot, 0.3 investigate, 0.4 exploit, 0.5 converge, 0.6 falsify, validate and neighbours of
-    the best configs, 0.75 decision_sprint. So only a sprint is worth 4 repeats, and configs that explore get 1.
+    `least`: see `LEAST` and `NEIGHBOUR`. So only a sprint is worth 4 repeats, and configs that explore get 1.
     """
     return min(1.0, least + PROMISING * promise)
 
@@ -185,12 +180,7 @@ class AtRandom(ConfigSampler):
     """
 
     def propose(
-        self,
-        dimensions: Sequence[Dimension],
-        observations: Sequence[Observation],
-        shape: Shape,
-        count: int,
-        rng: Random,
+        self, dimensions: Sequence[Dimension], observations: History, shape: Shape, count: int, rng: Random
     ) -> list[ConfigProposal]:
         return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
 
@@ -221,7 +211,7 @@ class _Seen:
 
 
 def promoted(
-    observations: Sequence[Observation],
+    observations: History,
     dimensions: Sequence[Dimension],
     rng: Random,
     shape: Shape = ANYWHERE,
@@ -245,9 +235,7 @@ def promoted(
     ]
 
 
-def top_configs(
-    observations: Sequence[Observation], dimensions: Sequence[Dimension]
-) -> list[Mapping[str, Value]]:
+def top_configs(observations: History, dimensions: Sequence[Dimension]) -> list[Mapping[str, Value]]:
     """The best fifth of the configs that finished a run, by their shrunken mean score; the best first."""
     scores = scored(observations)
     found: dict[str, _Seen] = {}

@@ -18,7 +18,7 @@ from functions.swarm.rules.proposals import (
     AtRandom,
     ConfigProposal,
     ConfigSampler,
-    Observation,
+    History,
     Scores,
     priority_of,
     scored,
@@ -49,12 +49,7 @@ class Thompson(ConfigSampler):
     """
 
     def propose(
-        self,
-        dimensions: Sequence[Dimension],
-        observations: Sequence[Observation],
-        shape: Shape,
-        count: int,
-        rng: Random,
+        self, dimensions: Sequence[Dimension], observations: History, shape: Shape, count: int, rng: Random
     ) -> list[ConfigProposal]:
         freedoms, scores = freedoms_of(dimensions, shape), scored(observations)
         beliefs = {f.dimension.name: _beliefs(f, observations, scores) for f in freedoms if f.share}
@@ -113,7 +108,7 @@ class _BucketBelief:
         self.learn(self.overall)
 
 
-def _beliefs(freedom: Freedom, observations: Sequence[Observation], scores: Scores) -> list[_BucketBelief]:
+def _beliefs(freedom: Freedom, observations: History, scores: Scores) -> list[_BucketBelief]:
     """Beliefs of the buckets that a dimension's room reaches, from all runs that set the dimension."""
     index = index_of(freedom.dimension)
     found = {bucket: _BucketBelief(room, scores.mean) for bucket, room in parts(freedom.room).items()}
@@ -223,12 +218,7 @@ class _Checked(ConfigSampler):
     inner: ConfigSampler
 
     def propose(
-        self,
-        dimensions: Sequence[Dimension],
-        observations: Sequence[Observation],
-        shape: Shape,
-        count: int,
-        rng: Random,
+        self, dimensions: Sequence[Dimension], observations: History, shape: Shape, count: int, rng: Random
     ) -> list[ConfigProposal]:
         with self._answering():
             found = [*self.inner.propose(dimensions, observations, shape, count, rng)][:count]
@@ -237,7 +227,7 @@ class _Checked(ConfigSampler):
             return found
 
     def believed_best(
-        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+        self, dimensions: Sequence[Dimension], observations: History
     ) -> Mapping[str, Value] | None:
         with self._answering():
             best = self.inner.believed_best(dimensions, observations)

@@ -1,4 +1,4 @@
-"""What results say, when a program is written anew, and by whom."""
+"""Findings of results; when a program is written anew, and by whom."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from functions.swarm.rules.proposals import (
     REPEATING,
     ConfigProposal,
     ConfigSampler,
+    History,
     Observation,
     RunCounts,
     fingerprint,
@@ -51,7 +52,7 @@ def thompson(shape: Shape) -> ConfigSampler:
 
 def refilled(
     dimensions: Sequence[Dimension],
-    seen: Sequence[Observation],
+    seen: History,
     shape: Shape,
     tried: Mapping[str, RunCounts],
     count: int,

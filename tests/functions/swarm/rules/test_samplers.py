@@ -19,6 +19,7 @@ from functions.swarm.rules.proposals import (
     AtRandom,
     ConfigProposal,
     ConfigSampler,
+    History,
     Observation,
     canonical,
     promoted,
@@ -54,7 +55,7 @@ each = pytest.mark.parametrize("sampler", [Thompson(), GaussianProcess()], ids=[
 
 
 def proposed(
-    sampler: ConfigSampler, seen: Sequence[Observation], dimensions: Sequence[Dimension] = SOME, n: int = 40
+    sampler: ConfigSampler, seen: History, dimensions: Sequence[Dimension] = SOME, n: int = 40
 ) -> list[ConfigProposal]:
     return sampler.propose(dimensions, seen, INVESTIGATE, n, Random(1))
 
@@ -139,7 +140,7 @@ THOMPSON = Thompson()
 
 
 def of_thompson(
-    seen: Sequence[Observation], dimensions: Sequence[Dimension] = SOME, n: int = 200, seed: int = 1
+    seen: History, dimensions: Sequence[Dimension] = SOME, n: int = 200, seed: int = 1
 ) -> list[ConfigProposal]:
     return THOMPSON.propose(dimensions, seen, INVESTIGATE, n, Random(seed))
 
@@ -235,7 +236,7 @@ def test_a_neighbour_differs_in_one_or_two_dimensions_and_by_little() -> None:
 def test_thompson_beats_random_search_at_equal_budget_and_finds_the_category() -> None:
     learned, blind = ([searched(how, bowl, 120, n)[60:] for n in range(8)] for how in (THOMPSON, None))
 
-    def mean(found: Sequence[Sequence[Observation]]) -> float:
+    def mean(found: Sequence[History]) -> float:
         return fmean(o.value for seen in found for o in seen if o.value is not None)
 
     assert mean(learned) < 0.5 * mean(blind)
@@ -245,9 +246,7 @@ def test_thompson_beats_random_search_at_equal_budget_and_finds_the_category() -
 MODEL = GaussianProcess()
 
 
-def of_model(
-    seen: Sequence[Observation], dimensions: Sequence[Dimension] = SOME, n: int = 8
-) -> list[ConfigProposal]:
+def of_model(seen: History, dimensions: Sequence[Dimension] = SOME, n: int = 8) -> list[ConfigProposal]:
     return MODEL.propose(dimensions, seen, INVESTIGATE, n, Random(1))
 
 
