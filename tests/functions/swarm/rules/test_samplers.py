@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from statistics import fmean
 
@@ -55,9 +56,13 @@ each = pytest.mark.parametrize("sampler", [Thompson(), GaussianProcess()], ids=[
 
 
 def proposed(
-    sampler: ConfigSampler, seen: History, dimensions: Sequence[Dimension] = SOME, n: int = 40
+    sampler: ConfigSampler, seen: History, dimensions: Sequence[Dimension] = SOME, n: int = 40, seed: int = 1
 ) -> list[ConfigProposal]:
-    return sampler.propose(dimensions, seen, INVESTIGATE, n, Random(1))
+    return sampler.propose(dimensions, seen, INVESTIGATE, n, Random(seed))
+
+
+THOMPSON, MODEL = Thompson(), GaussianProcess()
+of_thompson, of_model = partial(proposed, THOMPSON, n=200), partial(proposed, MODEL, n=8)
 
 
 @st.composite
@@ -116,7 +121,7 @@ def test_crashes_are_evidence_against_what_crashed(sampler: ConfigSampler) -> No
 def test_it_tells_true_from_one(sampler: ConfigSampler) -> None:
     flag = dimension("FLAG", "categorical", categories=[1, True])
     seen = [Observation({"FLAG": value}, float(value is True)) for value in (1, True) * 20]
-    first = [sampler.propose([flag], seen, INVESTIGATE, 1, Random(seed))[0] for seed in range(20)]
+    first = [proposed(sampler, seen, [flag], n=1, seed=seed)[0] for seed in range(20)]
     assert sum(type(p.config["FLAG"]) is int for p in first) > 14
 
 
@@ -134,15 +139,6 @@ def test_where_all_is_frozen_every_proposal_is_the_one_config(sampler: ConfigSam
     seen = runs([0.1, 0.2, 0.3], stands)
     assert [p.config for p in promoted(seen, stands, Random(1))] == [config]
     assert [p.config for p in proposed(sampler, seen, stands, n=5)] == [config] * 5
-
-
-THOMPSON = Thompson()
-
-
-def of_thompson(
-    seen: History, dimensions: Sequence[Dimension] = SOME, n: int = 200, seed: int = 1
-) -> list[ConfigProposal]:
-    return THOMPSON.propose(dimensions, seen, INVESTIGATE, n, Random(seed))
 
 
 @given(st.lists(RESULTS, min_size=1, max_size=30))
@@ -241,13 +237,6 @@ def test_thompson_beats_random_search_at_equal_budget_and_finds_the_category() -
 
     assert mean(learned) < 0.5 * mean(blind)
     assert fmean(o.config["OPTIMIZER"] == "lion" for seen in learned for o in seen) > 0.8
-
-
-MODEL = GaussianProcess()
-
-
-def of_model(seen: History, dimensions: Sequence[Dimension] = SOME, n: int = 8) -> list[ConfigProposal]:
-    return MODEL.propose(dimensions, seen, INVESTIGATE, n, Random(1))
 
 
 def learned(n: int = 60, seed: int = 3) -> list[Observation]:
