@@ -172,15 +172,8 @@ def definition_events(
     made: Definition, tag: str, *, by: str, profile: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The data of the events: of the definition, and of each dimension that begins frozen, by its name."""
-    event = {
-        "tag": tag,
-        "by": by,
-        "profile": profile,
-        "count": len(made.dimensions),
-        "added": made.added,
-        "changed": made.changed,
-        "removed": made.removed,
-    }
+    names = {"added": made.added, "changed": made.changed, "removed": made.removed}
+    event = {"tag": tag, "by": by, "profile": profile, "count": len(made.dimensions)} | names
     froze = {
         d.name: {"name": d.name, "value": d.frozen_value, "reason": d.frozen_reason, "by": by}
         for d in made.froze
