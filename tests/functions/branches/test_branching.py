@@ -368,9 +368,7 @@ async def test_branches_on_a_demoted_base_go_back_to_the_keep_before(tag: TagUnd
     assert (await tag.selected(trace_id="mar11-t2"))["base_experiment_id"] == first
 
 
-async def test_what_was_tried_beside_it_stays_told(
-    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_tried_beside_stays_told(tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "BESIDE_READ", 3)
     await tag.branch(target=3, max_inflight_per_trace=2)
     await tag.grown(1.0)

@@ -157,9 +157,7 @@ async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(fore
         assert "wait" not in answer["hint"]
 
 
-async def test_a_closed_trace_is_refused_until_it_is_reopened_where_there_is_room(
-    forest: TagUnderTest,
-) -> None:
+async def test_a_closed_trace_is_refused_until_reopened_where_there_is_room(forest: TagUnderTest) -> None:
     for number, value in ((1, 1.0), (2, 1.1)):
         await forest.grown(value)
         await forest.told("/api/trace/close", tag=TAG, trace_id=f"mar11-t{number}")

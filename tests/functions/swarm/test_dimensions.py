@@ -116,9 +116,7 @@ async def test_an_unknown_dimension_or_tag_is_not_found(client: httpx.AsyncClien
     assert await dump(process.lab) == before
 
 
-async def test_only_the_swarm_s_tag_lists_proposals_early(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_the_swarm_s_tag_lists_proposals_early(client: httpx.AsyncClient, process: Process) -> None:
     before = await dump(process.lab)
     asking = {"": 200, "?tag=mars": 404}
     for query, status in asking.items():

@@ -120,9 +120,7 @@ def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[
     return plain | {"config": {}, "config_delta": {}, "duration_seconds": 2.5} | more
 
 
-async def test_the_first_worker_opens_a_swarm_of_a_profile(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_the_first_worker_opens_a_profile_s_swarm(client: httpx.AsyncClient, process: Process) -> None:
     welcome = await told(
         client, "/register", worker_id="w1", gpu_type="H100", baseline_bpb=1.0, contact="ann"
     )

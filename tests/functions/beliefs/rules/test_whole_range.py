@@ -83,9 +83,7 @@ def test_a_dimension_that_matters_in_one_part_of_its_range_is_not_irrelevant(end
         ("DEPTH", [7], None),
     ],
 )
-def test_each_category_and_each_of_few_numbers_needs_evidence(
-    name: str, values: list[Value], settled: str | None
-) -> None:
+def test_each_category_or_number_needs_evidence(name: str, values: list[Value], settled: str | None) -> None:
     assert after_runs(values, name=name).settled == settled
 
 

@@ -315,9 +315,7 @@ def test_parameters_not_given_have_their_defaults() -> None:
         ("round_robin", {"c": 1.0}, "no parameter 'c'", "empty"),
     ],
 )
-def test_a_wrong_parameter_is_refused_with_the_known(
-    name: str, params: dict[str, float], problem: str, remedy: str
-) -> None:
+def test_a_wrong_parameter_is_refused(name: str, params: dict[str, float], problem: str, remedy: str) -> None:
     with pytest.raises(Invalid, match=problem) as refused:
         checked_params(name, SCHEDULERS[name], params)
     assert remedy in (refused.value.hint or "")

@@ -70,9 +70,7 @@ def test_a_run_whose_lease_broke_is_tried_again_or_lost(fields: dict[str, Any], 
         ("dead", {}, ("unproven", "footprint")),
     ],
 )
-def test_a_gpu_is_proven_empty_after_a_run(
-    why: Gone, flags: dict[str, Any], cleared: tuple[str, ...]
-) -> None:
+def test_a_gpu_is_proven_empty_after_use(why: Gone, flags: dict[str, Any], cleared: tuple[str, ...]) -> None:
     assert flags_after(lent(runner="h:1:1"), held(), why) == (flags, cleared)
 
 
@@ -101,7 +99,7 @@ def test_a_gpu_whose_worker_did_not_begin_its_run_or_that_is_unfit_for_it_is_sic
         ("expired", 150.0, {"status": "leased"}, "its lease ran out"),
     ],
 )
-def test_a_lease_that_ends_at_its_deadline_says_what_its_worker_did(
+def test_an_ended_lease_says_what_its_worker_did(
     why: Gone, deadline: float | None, fields: dict[str, Any], reason: str
 ) -> None:
     assert reason_of(lent(deadline=deadline), held(**fields), why) == reason

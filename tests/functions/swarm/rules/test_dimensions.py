@@ -84,9 +84,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ("why", "fields", "wrong"),
     [(why, fields, wrong) for why, (fields, all_wrong) in WRONG.items() for wrong in all_wrong],
 )
-def test_a_contradictory_dimension_is_refused(
-    why: str, fields: dict[str, Any], wrong: dict[str, Any]
-) -> None:
+def test_a_contradicting_dimension_is_wrong(why: str, fields: dict[str, Any], wrong: dict[str, Any]) -> None:
     with pytest.raises((Invalid, ValidationError), match=why):
         dimension(fields, **wrong)
 
