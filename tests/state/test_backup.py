@@ -34,18 +34,7 @@ from state.pool import Pool
 from state.settings import Settings
 from state.tokens import Tokens
 from tests.conftest import http_client
-from tests.labs import (
-    PRESENCE,
-    add_gpu,
-    begun,
-    crashed,
-    dump,
-    idea,
-    open_tag,
-    running,
-    told,
-    tried,
-)
+from tests.labs import PRESENCE, add_gpu, begun, crashed, dump, idea, open_tag, running, told, tried
 
 LIFE = PRESENCE | {"identity", "fence", "gpu_pool", "restoring"}
 """What a restore changes on purpose, beside what was with a worker."""
@@ -277,11 +266,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 async def test_a_damaged_file_is_refused_before_anything_is_written(
-    client: httpx.AsyncClient,
-    process: Process,
-    other: Lab,
-    file: Path,
-    damage: Callable[[bytes], bytes],
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     await a_night(client, process)
     await back_up(process.lab, file)

@@ -16,15 +16,7 @@ from state.client import Lab
 from state.decisions import Ending
 from state.errors import Unavailable
 from state.experiments import Experiments
-from tests.labs import (
-    add_gpu,
-    curl,
-    dump,
-    idea,
-    open_tag,
-    problem,
-    registered,
-)
+from tests.labs import add_gpu, curl, dump, idea, open_tag, problem, registered
 
 
 class LostAnswer:

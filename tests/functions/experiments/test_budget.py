@@ -11,16 +11,7 @@ import pytest
 
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
-from tests.labs import (
-    add_gpu,
-    curl,
-    dump,
-    idea,
-    open_tag,
-    problem,
-    registered,
-    running,
-)
+from tests.labs import add_gpu, curl, dump, idea, open_tag, problem, registered, running
 
 BASE_S = 300.0
 SUBMIT = "/api/experiment/submit"

@@ -34,10 +34,7 @@ def idea(**fields: Any) -> Idea:
 
 def facts(**known: Any) -> EntryFacts:
     nothing = EntryFacts(
-        now=100.0,
-        tag=Tag(name="mar11", branch="b", created_at=0.0),
-        policy=Policy(),
-        policy_version=7,
+        now=100.0, tag=Tag(name="mar11", branch="b", created_at=0.0), policy=Policy(), policy_version=7
     )
     return replace(nothing, **known)
 
