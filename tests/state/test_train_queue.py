@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -59,20 +59,14 @@ async def test_an_attempt_becomes_one_job_that_names_the_one_entry(
 
     job = the_job(connection)
     assert isinstance(job, TrainJob)
-    assert job.func_name == TrainJob.ENTRY
-    assert job.kwargs == {"function": "gpu::train", "payload": ATTEMPT}
+    called = (TrainJob.ENTRY, {"function": "gpu::train", "payload": ATTEMPT})
+    assert (job.func_name, job.kwargs) == called
     assert json.loads(zlib.decompress(job.to_dict()["data"]))[0] == TrainJob.ENTRY
 
-
-async def test_a_job_that_fell_out_of_its_queue_is_put_back(
-    train_queue: TrainQueue, connection: redis.Redis
-) -> None:
-    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    connection.hset(job.key, "data", b"garbage")
     connection.delete(gpu_queue("lab", "h:0", connection).key)
-
     assert await train_queue.enqueue("h:0", ATTEMPT, 60)
-
-    assert len(gpu_queue("lab", "h:0", connection)) == 1
+    assert the_job(connection).kwargs == called[1]
 
 
 async def test_a_job_whose_worker_died_long_ago_is_put_back(
@@ -105,39 +99,29 @@ async def test_a_job_that_died_as_it_was_started_does_not_hold_up_the_next_lease
     assert the_job(connection).kwargs["payload"] == ATTEMPT | {"fence": 5}
 
 
-async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
-    train_queue: TrainQueue, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("meanwhile", ["put back", "deleted"])
+async def test_a_job_that_another_dispatcher_put_back_or_deleted_meanwhile_waits_once(
+    train_queue: TrainQueue, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
     await train_queue.enqueue("h:0", ATTEMPT, 60)
     connection.delete(gpu_queue("lab", "h:0", connection).key)
-    is_waiting = rq_jobs._is_waiting
+    is_waiting, delete = rq_jobs._is_waiting, rq_jobs._delete
 
-    def outrun(queue: Queue, name: str, kind: type[CheckedJob]) -> bool:
+    def after_a_push(queue: Queue, name: str, kind: type[CheckedJob]) -> bool:
         found = is_waiting(queue, name, kind)
         rq_jobs._push(queue, name, FUNCTION, ATTEMPT, 60, kind)
         return found
 
-    monkeypatch.setattr(rq_jobs, "_is_waiting", outrun)
-
-    assert not await train_queue.enqueue("h:0", ATTEMPT, 60)
-
-    assert len(gpu_queue("lab", "h:0", connection)) == 1
-
-
-async def test_a_job_that_another_dispatcher_deleted_meanwhile_is_put_back(
-    train_queue: TrainQueue, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await train_queue.enqueue("h:0", ATTEMPT, 60)
-    connection.delete(gpu_queue("lab", "h:0", connection).key)
-    delete = rq_jobs._delete
-
-    def outrun(job: Job) -> None:
+    def after_a_deletion(job: Job) -> None:
         job.delete()
         delete(job)
 
-    monkeypatch.setattr(rq_jobs, "_delete", outrun)
+    if meanwhile == "put back":
+        monkeypatch.setattr(rq_jobs, "_is_waiting", after_a_push)
+    else:
+        monkeypatch.setattr(rq_jobs, "_delete", after_a_deletion)
 
-    assert await train_queue.enqueue("h:0", ATTEMPT, 60)
+    assert await train_queue.enqueue("h:0", ATTEMPT, 60) == (meanwhile == "deleted")
 
     assert len(gpu_queue("lab", "h:0", connection)) == 1
 
@@ -154,12 +138,8 @@ async def test_a_rewritten_job_is_refused_and_removed_and_nothing_of_it_runs_or_
     key = the_job(connection).key
     rewrite(connection, key, what, tmp_path / "marker")
 
-    assert (
-        gpu_queue("lab", "h:0", connection).dequeue_any(
-            [gpu_queue("lab", "h:0", connection)], None, connection=connection, job_class=TrainJob
-        )
-        is None
-    )
+    queue = gpu_queue("lab", "h:0", connection)
+    assert queue.dequeue_any([queue], None, connection=connection, job_class=TrainJob) is None
 
     refusals = [record for record in caplog.records if "is refused" in record.getMessage()]
     assert [record.levelname for record in refusals] == ["ERROR"]
@@ -170,76 +150,35 @@ async def test_a_rewritten_job_is_refused_and_removed_and_nothing_of_it_runs_or_
     assert "this" not in sys.modules
 
 
-PICKLED = Job.create("os.getcwd", connection=redis.Redis()).data
+def data(args: Sequence[str] = (), **changes: object) -> bytes:
+    """What a job holds that calls its one entry with these arguments and a changed payload."""
+    named = {"function": "gpu::train", "payload": ATTEMPT | changes}
+    return zlib.compress(json.dumps([TrainJob.ENTRY, None, args, named]).encode())
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        json.dumps(["os.system", None, ["true"], {}]),
-        json.dumps([TrainJob.ENTRY, None, ["x"], {"function": "gpu::train", "payload": ATTEMPT}]),
-        json.dumps([TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT, "more": 1}]),
-        json.dumps([TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"more": 1}}]),
-        json.dumps(
-            [TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"fence": "4"}}]
-        ),
-        json.dumps(
-            [TrainJob.ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"attempt": 2}}]
-        ),
-        json.dumps([TrainJob.ENTRY, None, [], {"function": "pool::deregister", "payload": ATTEMPT}]),
-        json.dumps(["perform", "workers.gpu", [], {"function": "gpu::train", "payload": ATTEMPT}]),
-        "null",
-        "",
-        PICKLED,
-    ],
-)
-async def test_a_job_rewritten_to_mean_something_else_is_refused_and_removed(
-    train_queue: TrainQueue, connection: redis.Redis, caplog: pytest.LogCaptureFixture, content: str | bytes
+REFUSED: dict[str, tuple[str, bytes]] = {
+    "an argument": ("data", data(["x"])),
+    "a fence of text": ("data", data(fence="4")),
+    "another attempt": ("data", data(attempt=2)),
+    "null": ("data", zlib.compress(b"null")),
+    "no text": ("data", zlib.compress(b"")),
+    "a group of jobs": ("group_id", b"os.getcwd"),
+}
+"""Fields of a job and what they are rewritten to; `REWRITES` has what could do harm."""
+
+
+@pytest.mark.parametrize(("field", "content"), REFUSED.values(), ids=REFUSED)
+async def test_a_job_of_another_form_or_attempt_is_refused_and_removed(
+    train_queue: TrainQueue, connection: redis.Redis, field: str, content: bytes
 ) -> None:
     await train_queue.enqueue("h:0", ATTEMPT, 60)
     job = the_job(connection)
-    text = content if isinstance(content, bytes) else content.encode()
-    connection.hset(job.key, "data", zlib.compress(text))
+    connection.hset(job.key, field, content)
 
     with pytest.raises(JobRefused):
         TrainJob.fetch(job.id, connection=connection)
 
     assert not connection.exists(job.key)
-    assert f"job {job.id!r} is refused" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        "success_callback_name",
-        "failure_callback_name",
-        "stopped_callback_name",
-        "webhooks",
-        "retries_left",
-        "group_id",
-    ],
-)
-async def test_a_job_that_would_have_rq_call_or_repeat_something_is_refused(
-    train_queue: TrainQueue, connection: redis.Redis, field: str
-) -> None:
-    await train_queue.enqueue("h:0", ATTEMPT, 60)
-    job = the_job(connection)
-    connection.hset(job.key, field, "os.getcwd")
-
-    with pytest.raises(JobRefused, match=field):
-        TrainJob.fetch(job.id, connection=connection)
-
-
-async def test_a_refused_job_is_enqueued_again_as_it_was(
-    train_queue: TrainQueue, connection: redis.Redis
-) -> None:
-    await train_queue.enqueue("h:0", ATTEMPT, 60)
-    connection.hset(the_job(connection).key, "data", b"garbage")
-    connection.delete(gpu_queue("lab", "h:0", connection).key)
-
-    assert await train_queue.enqueue("h:0", ATTEMPT, 60)
-
-    assert the_job(connection).kwargs == {"function": "gpu::train", "payload": ATTEMPT}
 
 
 async def test_a_pickled_job_is_never_unpickled_whichever_serializer_is_asked_for(
