@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
@@ -246,42 +244,42 @@ async def test_an_answer_that_nothing_is_to_be_done_writes_nothing_and_needs_no_
     assert await lab.hash(hash_) == {"a": "1"}
 
 
-async def test_a_command_without_words_is_none_and_the_moment_of_a_commit_is_known_after_it(
+async def test_numbers_stand_in_names_members_and_events_and_their_last_digits_in_scores(
     lab: Lab, hash_: str, zset: str
 ) -> None:
-    async def decide(change: Change) -> Change:
-        change.hdel(hash_)
-        change.zrem(zset)
-        change.hset(hash_, {"at": NOW})
-        return change
+    tags, data = (
+        lab.keys("tags", "n"),
+        {"text": '{7} "b"\n', "value": 0.1 + 0.2, "none": None, "many": [1, 2]},
+    )
 
-    made = await lab.change(decide)
-
-    assert await lab.hash(hash_) == {"at": f"{made.at:.6f}"}
-
-
-async def test_a_number_is_handed_out_by_the_commit_and_stands_wherever_it_is_named(lab: Lab) -> None:
-    tags, lineage = lab.keys("tags", "t"), lab.keys("lineage", "t")
-
-    async def decide(change: Change) -> Any:
-        number = change.number(tags, "experiments")
-        experiment_id = Joined("t-", number)
-        change.hset(Joined(lab.keys("experiments", "t-"), number), {"id": experiment_id, "at": NOW})
-        change.zadd(lineage, {"newest": number})
-        change.emit("experiment.registered", "t", experiment_id, {})
+    async def decide(change: Change) -> Number:
+        number = change.number(tags, "n")
+        name = Joined("t-", number)
+        change.hset(Joined(lab.keys("experiments", "t-"), number), {"id": name, "at": NOW})
+        change.zadd(zset, {name: Joined("7", Digits(number, 3)), "newest": number})
+        change.emit("experiment.registered", "t", name, {"id": name, "number": number, **data})
+        change.emit("experiment.registered", "t", name, {"id": Joined('"', number)})
         with pytest.raises(TypeError, match="only the commit knows it"):
             f"t-{number}"
         return number
 
-    numbers = [await lab.change(decide) for _ in range(3)]
+    await lab.command("HSET", tags, "n", 41_998)
+    numbers = [await lab.change(decide) for _ in range(2)]
 
-    assert [n.value for n in numbers] == [1, 2, 3]
-    assert (await lab.hash(lab.keys("experiments", "t-3")))["id"] == "t-3"
-    written = float((await lab.hash(lab.keys("experiments", "t-3")))["at"])
-    assert 0 <= await lab.now() - written < 60
-    assert await lab.command("ZSCORE", lineage, "newest") == 3
-    events = await lab.command("XRANGE", lab.keys("events"), "-", "+")
-    assert [fields["subject"] for _, fields in events] == ["t-1", "t-2", "t-3"]
+    stored = await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES")
+    written = await lab.hash(lab.keys("experiments", "t-42000"))
+    events = [fields for _, fields in await lab.command("XRANGE", lab.keys("events"), "-", "+")]
+    assert [n.value for n in numbers] == [41_999, 42_000]
+    assert stored == ["t-42000", "7000", "t-41999", "7999", "newest", "42000"]
+    assert written["id"] == "t-42000"
+    assert 0 <= await lab.now() - float(written["at"]) < 60
+    assert {(e["type"], e["tag"]) for e in events} == {("experiment.registered", "t")}
+    assert [(e["subject"], json.loads(e["data"])) for e in events] == [
+        ("t-41999", {"id": "t-41999", "number": 41_999, **data}),
+        ("t-41999", {"id": '"41999'}),
+        ("t-42000", {"id": "t-42000", "number": 42_000, **data}),
+        ("t-42000", {"id": '"42000'}),
+    ]
 
 
 async def test_a_number_with_a_least_begins_at_it_and_is_never_handed_out_twice(lab: Lab, hash_: str) -> None:
@@ -383,17 +381,20 @@ async def test_what_may_come_no_later_than_a_moment_is_decided_again_after_it(la
 
 
 async def test_a_time_is_the_commit_s_own_or_later_by_some_seconds(lab: Lab, hash_: str, zset: str) -> None:
-    async def decide(change: Change) -> float:
+    async def decide(change: Change) -> tuple[float, Change]:
         (read,) = await change.read(clock())
+        change.hdel(hash_)  # of nothing: no command
+        change.zrem(zset)
         change.hset(hash_, {"at": NOW, "ends": NOW + 60, "name": Joined("at ", NOW + 1.5)})
         change.zadd(zset, {"m": NOW + 3600})
-        return read
+        return read, change
 
-    read = await lab.change(decide)
+    read, made = await lab.change(decide)
 
     stored = await lab.hash(hash_)
     at = float(stored["at"])
     assert read <= at
+    assert stored["at"] == f"{made.at:.6f}"
     assert float(stored["ends"]) == pytest.approx(at + 60, abs=1e-5)
     assert float(stored["name"].removeprefix("at ")) == pytest.approx(at + 1.5, abs=1e-5)
     assert await lab.command("ZSCORE", zset, "m") == pytest.approx(at + 3600, abs=1e-5)
@@ -482,165 +483,6 @@ async def test_a_long_change_is_split_into_commands_that_redis_takes(lab: Lab, z
     assert await lab.command("LLEN", lab.keys("journal", "t")) == 2500
 
 
-NAMES = st.sampled_from(["a", "b", "c"])
-SCORES = st.floats(allow_nan=False, allow_infinity=False)
-WRITES = st.lists(
-    st.one_of(
-        st.tuples(st.just("hset"), NAMES, st.text(st.characters(codec="utf-8"), max_size=5)),
-        st.tuples(st.just("hdel"), NAMES, st.none()),
-        st.tuples(st.just("hincrby"), st.just("n"), st.integers(-5, 5)),
-        st.tuples(st.just("rescore"), NAMES, SCORES),
-        st.tuples(st.just("zadd"), NAMES, SCORES),
-        st.tuples(st.just("zrem"), NAMES, st.none()),
-        st.tuples(st.just("rpush"), st.text("xyz", max_size=3), st.none()),
-        st.tuples(st.just("set"), st.text("xyz", max_size=3), st.none()),
-        st.tuples(st.just("delete"), st.sampled_from(["hash", "zset", "list", "string"]), st.none()),
-    ),
-    max_size=6,
-)
-
-
-class Model:
-    """The same four keys in memory."""
-
-    def __init__(self) -> None:
-        self.hash: dict[str, str] = {}
-        self.zset: dict[str, float] = {}
-        self.list: list[str] = []
-        self.string: str | None = None
-
-    def write(self, verb: str, name: str, value: Any) -> None:
-        match verb:
-            case "hset":
-                self.hash[name] = value
-            case "hdel":
-                self.hash.pop(name, None)
-            case "hincrby":
-                self.hash[name] = str(int(self.hash.get(name, 0)) + value)
-            case "zadd":
-                self.zset[name] = value
-            case "rescore":
-                self.zset |= {name: value} if name in self.zset else {}
-            case "zrem":
-                self.zset.pop(name, None)
-            case "rpush":
-                self.list.append(name)
-            case "set":
-                self.string = name
-            case _:
-                setattr(self, name, None if name == "string" else type(getattr(self, name))())
-
-    @property
-    def seen(self) -> tuple[Any, ...]:
-        return (self.hash, self.zset.get("a"), len(self.list), self.string)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.tuples(WRITES, st.none() | WRITES), max_size=5))
-async def test_random_changes_beside_random_meddlers_leave_what_one_after_another_leaves(
-    lab: Lab, steps: list[tuple[list[tuple[str, str, Any]], list[tuple[str, str, Any]] | None]]
-) -> None:
-    keys = {
-        "hash": lab.keys("tags", "m"),
-        "zset": lab.keys("lineage", "m"),
-        "list": lab.keys("journal", "m"),
-        "string": lab.keys("log", "m-1"),
-    }
-    await lab.command("DEL", *keys.values())
-    model = Model()
-
-    def write(change: Change, verb: str, name: str, value: Any) -> None:
-        match verb:
-            case "hset":
-                change.hset(keys["hash"], {name: value})
-            case "hdel":
-                change.hdel(keys["hash"], name)
-            case "hincrby":
-                change.hincrby(keys["hash"], name, value)
-            case "zadd":
-                change.zadd(keys["zset"], {name: value})
-            case "rescore":
-                change.zadd(keys["zset"], {name: value}, known=True)
-            case "zrem":
-                change.zrem(keys["zset"], name)
-            case "rpush":
-                change.rpush(keys["list"], name)
-            case "set":
-                change.set(keys["string"], name)
-            case _:
-                change.delete(keys[name])
-
-    for own, other in steps:
-        left = [other] if other else []
-
-        async def decide(
-            change: Change, own: list[tuple[str, str, Any]] = own, left: list[Any] = left
-        ) -> tuple[Any, ...]:
-            seen = await change.read(
-                hgetall(keys["hash"]), zscore(keys["zset"], "a"), size(keys["list"]), get(keys["string"])
-            )
-            if left:
-                await meddle(left.pop())
-            for each in own:
-                write(change, *each)
-            return seen
-
-        async def meddle(other: list[tuple[str, str, Any]]) -> None:
-            async def decide(change: Change) -> None:
-                for each in other:
-                    write(change, *each)
-
-            await lab.change(decide)
-            for each in other:
-                model.write(*each)
-
-        seen = await lab.change(decide)
-        assert seen == model.seen
-        for each in own:
-            model.write(*each)
-    stored, scores, values, text = await lab.pipeline(
-        [
-            ("HGETALL", keys["hash"]),
-            ("ZRANGE", keys["zset"], "0", "-1", "WITHSCORES"),
-            ("LRANGE", keys["list"], "0", "-1"),
-            ("GET", keys["string"]),
-        ]
-    )
-    found = (
-        dict(zip(scores[::2], map(float, scores[1::2]), strict=True))
-        if scores and not isinstance(scores[0], tuple)
-        else dict(scores)
-    )
-    assert (stored, found, values, text) == (model.hash, model.zset, model.list, model.string)
-
-
-async def test_numbers_stand_in_the_data_of_events_and_their_last_digits_in_scores(
-    lab: Lab, hash_: str, zset: str
-) -> None:
-    async def decide(change: Change) -> None:
-        number = change.number(hash_, "n")
-        name = Joined("t-", number)
-        change.zadd(zset, {name: Joined("7", Digits(number, 3))})
-        change.emit("experiment.registered", "t", name, {"id": name, "number": number, "text": "{7}"})
-        change.emit("experiment.registered", "t", name, {"id": Joined('"', number)})
-
-    await lab.command("HSET", hash_, "n", 41_998)
-    await lab.change(decide)
-    await lab.change(decide)
-
-    stored = await lab.command("ZRANGE", zset, 0, -1, "WITHSCORES")
-    told = [
-        json.loads(fields["data"]) for _, fields in await lab.command("XRANGE", lab.keys("events"), "-", "+")
-    ]
-    assert stored == ["t-42000", "7000", "t-41999", "7999"]
-    assert told == [
-        {"id": "t-41999", "number": 41_999, "text": "{7}"},
-        {"id": '"41999'},
-        {"id": "t-42000", "number": 42_000, "text": "{7}"},
-        {"id": '"42000'},
-    ]
-
-
 async def test_a_change_that_has_to_fit_is_refused_where_its_bytes_are_too_many(lab: Lab, hash_: str) -> None:
     async def decide(change: Change) -> None:
         change.hset(hash_, {"a": "x" * 900})
@@ -666,16 +508,3 @@ async def test_members_are_counted_once_everything_is_written(lab: Lab, hash_: s
 
     assert [count.value for count in counts] == [1, 2, 3]
     assert (await lab.change(decide)).value == 4
-
-
-async def test_an_event_is_told_with_the_data_as_it_was_written(lab: Lab) -> None:
-    data = {"name": 'a "b"\n', "value": 0.1 + 0.2, "none": None, "many": [1, 2]}
-
-    async def decide(change: Change) -> None:
-        change.emit("dimension.frozen", "t", "LR", data)
-
-    await lab.change(decide)
-
-    [(_, fields)] = await lab.command("XRANGE", lab.keys("events"), "-", "+")
-    assert (fields["type"], fields["tag"], fields["subject"]) == ("dimension.frozen", "t", "LR")
-    assert json.loads(fields["data"]) == data
