@@ -47,30 +47,28 @@ def settings(own_redis: EmbeddedRedis, tmp_path: Path) -> Settings:
     return Settings.model_validate({"redis_url": own_redis.url, "data": tmp_path, "lab": "fit"})
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"NIGHTJAR_PORT": str(free_port(0))} | environment,  # a lab may be up here
-    )
+OPEN_DOORS = [
+    *("redis://redis.example:6379/0", "rediss://redis.example/0?ssl_ca_certs=/ca.pem"),
+    *("redis://10.0.0.7:6379", "redis://user@10.0.0.7:6379", "redis://[2001:db8::1]:6379"),
+    *("redis://?host=10.0.0.7", "redis://0.0.0.0"),
+    *("redis+sentinel://127.0.0.1,10.0.0.7:26380/mymaster", "redis+cluster://127.0.0.1,10.0.0.7:7000"),
+]
+SAFE_DOORS = [
+    *("redis://:p@redis.example:6379/0", "redis://redis.example?password=p", "redis://localhost:6379"),
+    *("redis://127.0.0.1", "redis://[::1]:6379", "redis:///0", "unix:///run/redis.sock?db=1"),
+    "redis+sentinel://:p@10.0.0.7,10.0.0.8:26380/mymaster/1",
+    "redis+sentinel://127.0.0.1:26379,localhost/mymaster",
+    "redis+cluster://:p@10.0.0.7,10.0.0.8:7000/0",
+    "rediss+cluster://:p@10.0.0.7,10.0.0.8:7000",
+]
+NO_DOORS = [
+    *("http://:canary@redis.example", "redis://:can/ary@redis.example", "canary"),
+    *("redis+sentinel://:canary@h", "redis+cluster://:canary@h/1", "redis+cluster://:canary@h/name"),
+    *("redis+cluster://:canary@h?db=1", "redis+cluster://:canary@h:port"),
+]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://redis.example:6379/0",
-        "rediss://redis.example/0?ssl_ca_certs=/ca.pem",
-        "redis://10.0.0.7:6379",
-        "redis://user@10.0.0.7:6379",
-        "redis://[2001:db8::1]:6379",
-        "redis://?host=10.0.0.7",
-        "redis://0.0.0.0",
-        "redis+sentinel://127.0.0.1,10.0.0.7:26380/mymaster",
-        "redis+cluster://127.0.0.1,10.0.0.7:7000",
-    ],
-)
+@pytest.mark.parametrize("url", OPEN_DOORS)
 def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None:
     with pytest.raises(Unavailable, match="without a password") as refusal:
         check_door(url, "NIGHTJAR_REDIS_URL")
@@ -78,39 +76,12 @@ def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None
     assert "requirepass" in str(refusal.value.hint)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://:p@redis.example:6379/0",
-        "redis://redis.example?password=p",
-        "redis://localhost:6379",
-        "redis://127.0.0.1",
-        "redis://[::1]:6379",
-        "redis:///0",
-        "unix:///run/redis.sock?db=1",
-        "redis+sentinel://:p@10.0.0.7,10.0.0.8:26380/mymaster/1",
-        "redis+sentinel://127.0.0.1:26379,localhost/mymaster",
-        "redis+cluster://:p@10.0.0.7,10.0.0.8:7000/0",
-        "rediss+cluster://:p@10.0.0.7,10.0.0.8:7000",
-    ],
-)
-def test_a_password_or_this_machine_opens_the_door(url: str) -> None:
-    check_door(url, "NIGHTJAR_REDIS_URL")
+def test_a_password_or_this_machine_opens_the_door() -> None:
+    for url in SAFE_DOORS:
+        check_door(url, "NIGHTJAR_REDIS_URL")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://:canary@redis.example",
-        "redis://:can/ary@redis.example",
-        "canary",
-        "redis+sentinel://:canary@h",
-        "redis+cluster://:canary@h/1",
-        "redis+cluster://:canary@h/name",
-        "redis+cluster://:canary@h?db=1",
-        "redis+cluster://:canary@h:port",
-    ],
-)
+@pytest.mark.parametrize("url", NO_DOORS)
 def test_what_is_no_url_of_a_redis_is_refused_without_a_word_of_it(url: str) -> None:
     with pytest.raises(Unavailable, match="NIGHTJAR_BROKER_URL is no URL") as refusal:
         check_door(url, "NIGHTJAR_BROKER_URL")
@@ -176,7 +147,11 @@ def test_no_process_starts_on_a_redis_that_throws_keys_away_and_nothing_is_writt
 ) -> None:
     admin.config_set("maxmemory-policy", "allkeys-lru")
 
-    done = run("triggers.cli", "up", NIGHTJAR_REDIS_URL=own_redis.url, NIGHTJAR_DATA=str(settings.data))
+    place = {"NIGHTJAR_REDIS_URL": own_redis.url, "NIGHTJAR_DATA": str(settings.data)}
+    env = os.environ | place | {"NIGHTJAR_PORT": str(free_port(0))}  # a lab may be up here
+
+    argv = [sys.executable, "-P", "-m", "triggers.cli", "up"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
 
     assert done.returncode == 1
     assert "may not hold a lab: maxmemory-policy allkeys-lru" in done.stderr
@@ -208,10 +183,6 @@ async def test_a_redis_that_forbids_to_be_asked_is_used_and_what_it_does_not_tel
     await until_ready(lab, settings.model_copy(update={"redis_url": url}))
     await lab.close()
 
-    warnings = [
-        record.getMessage()
-        for record in caplog.records
-        if record.name == "functions.kernel.process.readiness"
-    ]
-    assert len(warnings) == len(told)
-    assert all(words in warning for words, warning in zip(told, warnings, strict=True))
+    said = [r.getMessage() for r in caplog.records if r.name == "functions.kernel.process.readiness"]
+    assert len(said) == len(told)
+    assert all(words in warning for words, warning in zip(told, said, strict=True))
