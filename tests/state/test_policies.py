@@ -23,50 +23,34 @@ def test_a_stored_policy_of_an_older_version_is_read_without_the_names_that_are_
     assert read_policy(stored) == Policy().changed({"crash_limit": 4, "belief.evidence": "baseline"})
 
 
-@pytest.mark.parametrize(
-    ("change", "known"),
-    [
-        ({"rate_limit": {"burst": 5}}, "near_miss_margin, crash_limit, on_abort"),
-        ({"budgets.most_s": 60}, "policy.budgets.most_s: there is no such value, only base_s"),
-        ({"adapt": {"nothing": 1}}, "there is no such value, only rule"),
-    ],
-    ids=range(3),
-)
-def test_an_unknown_name_is_told_the_known_ones(change: dict[str, Any], known: str) -> None:
-    with pytest.raises(Invalid) as refusal:
-        Policy().changed(change)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"rate_limit": {"burst": 5}}, "near_miss_margin, crash_limit, on_abort"),
+    ({"budgets.most_s": 60}, "policy.budgets.most_s: there is no such value, only base_s"),
+    ({"adapt": {"nothing": 1}}, "there is no such value, only rule"),
+    ({".".join("a" * 1000): 1}, "there is no policy value 'a.a."),
+    *(({"near_miss_margin": value}, "near_miss_margin") for value in (-0.001, float("nan"))),
+    *(({"crash_limit": value}, "crash_limit") for value in (0, "3", True)),
+    *(({"budgets": value}, "budgets") for value in ({"base_s": float("inf")}, 3)),
+    *(({"on_abort": "panic"}, "on_abort"), ({"allocation.temperature": 0}, "allocation.temperature")),
+    *(({"max_attempts": 21}, "max_attempts"), ({"stale_after_s": 0}, "stale_after_s")),
+    *(({"traces": 3}, "traces"), ({"traces.scheduler_params": {"c": "much"}}, "traces.scheduler_params")),
+    *(({"stopping.rule": "best"}, "stopping.rule"), ({"stopping.tick_source": "stderr"}, "tick_source")),
+    *(({"stopping.eta": 1}, "stopping.eta"), ({"stopping.max_prob": 1.1}, "max_prob")),
+    *(({"stopping.min_peers": 0}, "min_peers"), ({"stopping.extend_at": 0.5}, "extend_at")),
+    *(({"enable_parallel_multi_trace": value}, "policy.traces.mode") for value in ("yes", 1, [])),
+    ({"max_traces": 0}, "policy.traces.target_traces"),  # a name of the published proposal is told as ours
+]
 
-    assert known in refusal.value.detail
 
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"near_miss_margin": -0.001},
-        {"near_miss_margin": float("nan")},
-        {"crash_limit": 0},
-        {"crash_limit": "3"},
-        {"crash_limit": True},
-        {"on_abort": "panic"},
-        {"allocation.temperature": 0},
-        {"budgets": {"base_s": float("inf")}},
-        {"budgets": 3},
-        {"max_attempts": 21},
-        {"stale_after_s": 0},
-        {"nothing": 1},
-        {"adapt.nothing": 1},
-        {".".join("a" * 1000): 1},
-        {"traces": 3},
-        {"traces.scheduler_params": {"c": "much"}},
-    ],
-    ids=range(16),
-)
-def test_a_value_out_of_its_range_is_named(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("change", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_an_unknown_name_is_told_the_known_ones_and_a_value_out_of_its_range_is_named(
+    change: dict[str, Any], words: str
+) -> None:
     with pytest.raises(Invalid) as refusal:
         Policy().changed(change)
 
     assert refusal.value.hint is not None
-    assert next(iter(change)).partition(".")[0] in refusal.value.detail
+    assert words in refusal.value.detail
 
 
 def test_dotted_and_nested_names_mean_the_same() -> None:
@@ -75,23 +59,6 @@ def test_dotted_and_nested_names_mean_the_same() -> None:
 
     assert dotted == grouped
     assert (dotted.budgets.base_s, dotted.stopping.max_prob, dotted.stopping.eta) == (5, 0.65, 7)
-
-
-@pytest.mark.parametrize(
-    ("proposed", "field"),
-    [
-        ({"enable_parallel_multi_trace": "yes"}, "policy.traces.mode"),
-        ({"enable_parallel_multi_trace": 1}, "policy.traces.mode"),
-        ({"enable_parallel_multi_trace": []}, "policy.traces.mode"),
-        ({"max_traces": 0}, "policy.traces.target_traces"),
-    ],
-    ids=range(4),
-)
-def test_a_wrong_value_under_a_name_of_the_proposal_is_named_as_ours(
-    proposed: dict[str, Any], field: str
-) -> None:
-    with pytest.raises(Invalid, match=field):
-        Policy().changed(proposed)
 
 
 def test_another_scheduler_does_not_inherit_the_parameters_of_the_last() -> None:
@@ -107,18 +74,12 @@ def test_another_scheduler_does_not_inherit_the_parameters_of_the_last() -> None
 async def test_changes_that_meet_are_all_kept(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
     policies = Policies(process.lab)
-    changes: list[dict[str, Any]] = [
-        {"crash_limit": 9},
-        {"near_miss_margin": 0.5},
-        {"stopping.eta": 7},
-        {"stopping.max_prob": 0.9},
-        {"budgets.base_s": 7},
-    ]
+    changed: dict[str, float] = {"crash_limit": 9, "near_miss_margin": 0.5, "budgets.base_s": 7}
+    changed |= {"stopping.eta": 7, "stopping.max_prob": 0.9}
 
-    answers = await asyncio.gather(*(policies.change("mar11", change) for change in changes))
+    answers = await asyncio.gather(*(policies.change("mar11", {n: v}) for n, v in changed.items()))
 
     assert sorted(version for _, version in answers) == [2, 3, 4, 5, 6]
     policy, version = await policies.get("mar11")
     assert version == 6
-    for change in changes:
-        assert policy.changed(change) == policy
+    assert policy == Policy().changed(changed)

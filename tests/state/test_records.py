@@ -15,6 +15,7 @@ from state.change import Change
 from state.keys import Keys
 from state.moves import wire
 from state.records import Best, Evidence, Experiment, Hypothesis, Link, dumps, flatten
+from tests.functions.sample import experiment
 
 EDGES = [
     5e-324,
@@ -32,10 +33,6 @@ FLOATS = st.sampled_from(EDGES) | st.floats(allow_nan=False, allow_infinity=Fals
 def bits(value: float | None) -> bytes:
     assert value is not None
     return struct.pack("<d", value)
-
-
-def best(value: float) -> Best:
-    return Best(experiment_id="mar11-1", val_bpb=value, commit_sha="abc", updated_at=1.0)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -58,21 +55,13 @@ async def test_a_record_comes_back_through_a_script_as_it_was(
     process: Process, value: float, text: str, metrics: dict[str, float]
 ) -> None:
     lab = process.lab
-    record = Experiment(
-        experiment_id="mar11-1",
-        tag="mar11",
-        number=1,
-        status="keep",
-        hypothesis=text,
-        description=text,
-        category="other",
-        commit_sha="abc",
-        diff_summary=text,
-        registered_at=value,
-        val_bpb=value,
-        metrics=metrics,
-        config_delta={"text": text, "n": 10**30},
-    )
+    texts = {"hypothesis": text, "description": text, "diff_summary": text}
+    given: dict[str, Any] = {
+        "val_bpb": value,
+        "metrics": metrics,
+        "config_delta": {"text": text, "n": 10**30},
+    }
+    record = experiment(1, registered_at=value, **texts, **given)
     key = lab.keys("policy", "record")
     await lab.command("DEL", key)
 
@@ -89,42 +78,22 @@ async def test_a_record_comes_back_through_a_script_as_it_was(
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_never_reaches_the_state(value: float) -> None:
+    link = Link(experiment_id="a-1", val_bpb=1.0, commit_sha="c").model_copy(update={"val_bpb": value})
+
     with pytest.raises(ValueError, match="state"):
         wire(value)
-    with pytest.raises(ValueError, match="JSON"):
-        flatten({"x": value})
-    with pytest.raises(ValueError, match="JSON"):
-        flatten({"x": {"deep": [value]}})
-    with pytest.raises(ValueError, match="JSON"):
-        flatten(
-            {
-                "x": [
-                    Link(experiment_id="a-1", val_bpb=1.0, commit_sha="c").model_copy(
-                        update={"val_bpb": value}
-                    )
-                ]
-            }
-        )
+    for held in (value, {"deep": [value]}, [link]):
+        with pytest.raises(ValueError, match="JSON"):
+            flatten({"x": held})
     with pytest.raises(ValueError, match="finite"):
-        best(value)
+        Best(experiment_id="mar11-1", val_bpb=value, commit_sha="abc", updated_at=1.0)
 
 
-@pytest.mark.parametrize(("value", "text"), [(7, "7"), (True, "1"), ("x", "x"), (b"\0", b"\0")])
-def test_other_arguments_travel_plainly(value: Any, text: Any) -> None:
-    assert wire(value) == text
-
-
-def test_a_text_may_say_nan() -> None:
+def test_other_arguments_travel_plainly_a_text_may_say_nan_and_none_stands_nowhere() -> None:
+    assert [wire(value) for value in (7, True, "x", b"\0")] == ["7", "1", "x", b"\0"]
     assert dumps({"error": "loss is NaN", "places": [1e-7]}) == '{"error":"loss is NaN","places":[1e-7]}'
-
-
-def test_a_field_that_is_none_stands_nowhere() -> None:
-    assert flatten({"a": None, "b": "text", "c": False, "d": [1], "e": ""}) == {
-        "b": "text",
-        "c": "false",
-        "d": "[1]",
-        "e": "",
-    }
+    found = flatten({"a": None, "b": "text", "c": False, "d": [1], "e": ""})
+    assert found == {"b": "text", "c": "false", "d": "[1]", "e": ""}
 
 
 def test_all_keys_of_a_lab_share_one_hash_tag() -> None:
@@ -133,10 +102,8 @@ def test_all_keys_of_a_lab_share_one_hash_tag() -> None:
     assert keys("a", "b") == "{lab}:a:b"
     assert keys.best("mar11") == "{lab}:best:mar11"
     assert keys.best("mar11", "k") == "{lab}:best:mar11:k"
-    assert keys.status("mar11", "keep", "other") == (
-        "{lab}:status:mar11:keep",
-        "{lab}:status:mar11:keep:other",
-    )
+    by_status = ("{lab}:status:mar11:keep", "{lab}:status:mar11:keep:other")
+    assert keys.status("mar11", "keep", "other") == by_status
 
 
 @given(alpha=FLOATS, low=FLOATS, outcome=FLOATS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from state.client_settings import user_file
 from state.settings import Settings, set_in_vain
@@ -87,57 +88,39 @@ def test_a_home_that_is_not_there_is_no_folder_of_the_working_directory(home: Pa
         Settings.model_validate({"data": "~nobody-here/labs"})
 
 
-@pytest.mark.parametrize("name", ["NIGHTJAR_SWARM_SECRET", "META_ENROLL_TOKEN"])
-def test_the_team_s_secret_has_two_names_and_is_shown_nowhere(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(name, "open sesame")
-
-    settings = Settings()
-
-    assert settings.swarm_secret is not None
-    assert settings.swarm_secret.get_secret_value() == "open sesame"
-    assert "sesame" not in f"{settings} {settings!r} {settings.model_dump_json()}"
-
-
 def test_a_variable_of_other_servers_that_sets_nothing_is_named_with_what_to_use_instead() -> None:
-    found = set_in_vain(
-        {
-            "BAD_PI_SCIENCE_MODE": "popper",
-            "BAD_PI_SPEC_EXEC_ENABLED": "1",
-            "DASHBOARD_TOKENS": "a,b",
-            "META_ENROLL_TOKEN": "xyzzy",
-            "META_RUNTIME_STATE_PATH": "",
-            "NIGHTJAR_PORT": "1",
-        }
-    )
+    of_others = {"BAD_PI_SCIENCE_MODE": "popper", "DASHBOARD_TOKENS": "a,b", "META_RUNTIME_STATE_PATH": ""}
+    taken = {"BAD_PI_SPEC_EXEC_ENABLED": "1", "META_ENROLL_TOKEN": "xyzzy", "NIGHTJAR_PORT": "1"}
 
-    assert [*found] == ["BAD_PI_SCIENCE_MODE", "DASHBOARD_TOKENS", "META_RUNTIME_STATE_PATH"]
+    found = set_in_vain(of_others | taken)
+
+    assert [*found] == [*of_others]
     assert "nightjar config" in found["BAD_PI_SCIENCE_MODE"]
     assert "--role viewer" in found["DASHBOARD_TOKENS"]
     assert "in Redis" in found["META_RUNTIME_STATE_PATH"]
 
 
-def test_the_published_names_set_what_they_set_in_the_published_server(
-    monkeypatch: pytest.MonkeyPatch,
+PUBLISHED = {
+    "BAD_PI_SPEC_EXEC_ENABLED": ("1", "pipeline_enabled", True),
+    "BAD_PI_SPEC_AUTO_DEPLOY": ("on", "pipeline_auto_deploy", True),
+    "BAD_PI_SPEC_CONF_THRESHOLD": ("0.8", "pipeline_least_confidence", 0.8),
+    "BAD_PI_DEPLOY_CONF_THRESHOLD": ("0.9", "pipeline_least_bank", 0.9),
+    "BAD_PI_PIPELINE_BATCH_EVERY": ("30", "pipeline_batch_every", 30),
+    "BAD_PI_LLM_PROVIDER": ("openai", "llm_provider", "openai"),
+    "META_BASE_PROGRAM_MD_PATH": ("/srv/program.md", "program", Path("/srv/program.md")),
+    "META_ENROLL_TOKEN": ("open sesame", "swarm_secret", SecretStr("open sesame")),
+    "NIGHTJAR_SWARM_SECRET": ("open sesame", "swarm_secret", SecretStr("open sesame")),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_name_sets_what_it_sets_in_the_published_server_and_no_secret_is_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for name, value in {
-        "BAD_PI_SPEC_EXEC_ENABLED": "1",
-        "BAD_PI_SPEC_AUTO_DEPLOY": "on",
-        "BAD_PI_SPEC_CONF_THRESHOLD": "0.8",
-        "BAD_PI_DEPLOY_CONF_THRESHOLD": "0.9",
-        "BAD_PI_PIPELINE_BATCH_EVERY": "30",
-        "BAD_PI_LLM_PROVIDER": "openai",
-        "META_BASE_PROGRAM_MD_PATH": "/srv/program.md",
-        "META_ENROLL_TOKEN": "open sesame",
-    }.items():
-        monkeypatch.setenv(name, value)
+    text, field, value = PUBLISHED[name]
+    monkeypatch.setenv(name, text)
 
-    found = Settings()
+    settings = Settings()
 
-    assert (found.pipeline_enabled, found.pipeline_auto_deploy) == (True, True)
-    assert (found.pipeline_least_confidence, found.pipeline_least_bank) == (0.8, 0.9)
-    assert (found.pipeline_batch_every, found.llm_provider) == (30, "openai")
-    assert found.program == Path("/srv/program.md")
-    assert found.swarm_secret is not None
-    assert found.swarm_secret.get_secret_value() == "open sesame"
+    assert getattr(settings, field) == value
+    assert "sesame" not in f"{settings} {settings!r} {settings.model_dump_json()}"

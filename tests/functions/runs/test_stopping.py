@@ -22,7 +22,7 @@ from state.policy import LONGEST_EXTENSION_S
 from state.records import Experiment, Footprint
 from state.rq_jobs import gpu_queue
 from state.train_queue import broker
-from tests.labs import add_gpu, asked, begun, events_of, expire, idea, open_tag, refused, told, tried
+from tests.labs import add_gpu, asked, begun, events_of, expire, idea, open_tag, told, tried
 from tests.lane import trained
 from workers.attempt.job import HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 
@@ -152,15 +152,6 @@ async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> No
         assert (await lab.run((1.0 + n, 0.2), (1.0 + n, 1.0)))["status"] != "stopped"
     assert await lab.pool(0.2) == {}
     assert await events_of(lab.process, "run.ticked") == []
-
-
-async def test_a_value_that_no_rule_knows_is_refused(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    unknown = {"rule": "best", "eta": 1, "max_prob": 1.1, "extend_at": 0.5, "min_peers": 0}
-    for name, value in (unknown | {"tick_source": "stderr"}).items():
-        change = {f"stopping.{name}": value}
-        problem = await refused(client, 422, "/api/search/set-policy", tag="mar11", policy=change)
-        assert "stopping" in problem["detail"], name
 
 
 async def test_a_retest_is_neither_ranked_nor_stopped(lab: Lab) -> None:
