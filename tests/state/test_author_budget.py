@@ -23,42 +23,35 @@ async def reserved(budget: AuthorBudget, tokens: int, micro_usd: int = 0) -> str
     return found
 
 
-async def test_what_is_reserved_counts_as_spent_until_it_is_closed(budget: AuthorBudget) -> None:
+async def test_what_is_reserved_counts_as_spent_until_it_is_closed_once(budget: AuthorBudget) -> None:
     assert await budget.today() == Cost(0, 0)
 
     first = await reserved(budget, 600, 300)
     assert await budget.today() == Cost(600, 300)
 
-    await budget.close(first, Cost(50, 20))
-    assert await budget.today() == Cost(50, 20)
-
-
-async def test_a_reservation_is_closed_once(budget: AuthorBudget) -> None:
-    first = await reserved(budget, 600)
-
     await asyncio.gather(*(budget.close(first, Cost(50, 20)) for _ in range(2)))
     await budget.close(first, Cost(50, 20))
-
     assert await budget.today() == Cost(50, 20)
 
+    await budget.close(await reserved(budget, 600), Cost(2000, 7))  # more than was reserved counts too
+    assert await budget.today() == Cost(2050, 27)
+    assert isinstance(await budget.reserve(Cost(1, 0), LIMITS), UsedUp)
 
-@pytest.mark.parametrize("over", [Cost(401, 0), Cost(0, 400_001)], ids=["tokens", "money"])
-async def test_what_does_not_fit_into_the_day_is_not_reserved(budget: AuthorBudget, over: Cost) -> None:
+
+async def test_the_rest_of_the_day_is_reserved_and_what_does_not_fit_into_it_is_not(
+    budget: AuthorBudget,
+) -> None:
     await reserved(budget, 600, 600_000)
 
-    found = await budget.reserve(over, LIMITS)
-
-    assert isinstance(found, UsedUp)
-    assert 0 < found.renewed_in_s <= 86400
-    assert await budget.today() == Cost(600, 600_000)
-
-
-async def test_exactly_the_rest_of_the_day_fits(budget: AuthorBudget) -> None:
-    await reserved(budget, 600, 600_000)
+    for over in (Cost(401, 0), Cost(0, 400_001)):
+        found = await budget.reserve(over, LIMITS)
+        assert isinstance(found, UsedUp)
+        assert 0 < found.renewed_in_s <= 86400
+        assert await budget.today() == Cost(600, 600_000)
 
     await reserved(budget, 400, 400_000)
-
     assert await budget.today() == Cost(1000, 1_000_000)
+    assert isinstance(await budget.reserve(Cost(1, 0), Cost(0, 0)), UsedUp)
 
 
 async def test_many_at_once_never_overdraw_it(budget: AuthorBudget) -> None:
@@ -66,15 +59,6 @@ async def test_many_at_once_never_overdraw_it(budget: AuthorBudget) -> None:
 
     assert sum(isinstance(each, str) for each in found) == 33
     assert await budget.today() == Cost(990, 0)
-
-
-async def test_more_than_was_reserved_counts_too(budget: AuthorBudget) -> None:
-    first = await reserved(budget, 600)
-
-    await budget.close(first, Cost(2000, 7))
-
-    assert await budget.today() == Cost(2000, 7)
-    assert isinstance(await budget.reserve(Cost(1, 0), LIMITS), UsedUp)
 
 
 async def test_another_day_begins_anew_and_owes_nothing_of_the_one_before(
@@ -88,7 +72,3 @@ async def test_another_day_begins_anew_and_owes_nothing_of_the_one_before(
     await budget.close(old, Cost(5, 5))
 
     assert await budget.today() == Cost(10, 0)
-
-
-async def test_a_limit_of_zero_lets_nothing_pass(budget: AuthorBudget) -> None:
-    assert isinstance(await budget.reserve(Cost(1, 0), Cost(0, 0)), UsedUp)
