@@ -10,21 +10,26 @@ import pytest
 
 from functions.formats.metrics_block import DIRECTION_WORDS, direction_of
 from state.errors import Invalid
-from tests.labs import open_tag, refused
+from tests.labs import open_tag, refused, tried
 
 BOTH = '"minimize" or "maximize"'
 
 
-@pytest.mark.parametrize(
-    ("direction", "names"),
-    [
-        ("minimize", ["val_bpb", "val/loss", "val loss", "log_loss", "test.mse", "WER", "fid-50k"]),
-        ("maximize", ["val_acc", "eval/acc@1", "f1", "macro F1", "bbox_mAP", "mean_val_auc", "rouge-l"]),
-        ("maximize", ["Accuracy", "r2", "episode.reward"]),
+DIRECTIONS = {
+    "minimize": ["val_bpb", "val/loss", "val loss", "log_loss", "test.mse", "WER", "fid-50k"],
+    "maximize": [
+        *("val_acc", "eval/acc@1", "f1", "macro F1", "bbox_mAP", "mean_val_auc", "rouge-l"),
+        *("Accuracy", "r2", "episode.reward"),
     ],
-)
-def test_a_metric_s_name_tells_its_direction(direction: str, names: list[str]) -> None:
-    assert [direction_of(name) for name in names] == [direction] * len(names)
+}
+
+
+def test_a_metric_s_name_tells_its_direction_and_words_that_disagree_are_named() -> None:
+    assert {
+        way: [n for n in names if direction_of(n) == way] for way, names in DIRECTIONS.items()
+    } == DIRECTIONS
+    with pytest.raises(Invalid, match="its words loss and map disagree"):
+        direction_of("map_loss")
 
 
 async def test_no_metric_at_all_is_val_bpb_and_lower_is_better(client: httpx.AsyncClient) -> None:
@@ -52,11 +57,6 @@ def test_the_page_lists_the_words_that_tell_a_direction() -> None:
         assert set(listed.split("|")[1].strip().split(", ")) == words
 
 
-def test_words_that_disagree_are_named() -> None:
-    with pytest.raises(Invalid, match="its words loss and map disagree"):
-        direction_of("map_loss")
-
-
 async def test_a_metric_s_name_may_have_the_signs_of_loggers_and_no_others(client: httpx.AsyncClient) -> None:
     for name in ("", " loss", "loss ", "a" * 81, "loss\n", "lo:ss", "---", "1.5", "a\u202eb", "lösung"):
         metric = {"name": name, "direction": "minimize"}
@@ -72,7 +72,6 @@ async def test_a_metric_s_name_may_have_the_signs_of_loggers_and_no_others(clien
 @pytest.mark.parametrize(
     ("body", "ignored"),
     [
-        ({}, {}),
         ({"metric": {"name": "val_bpb"}, "policy": {"crash_limit": 3}}, {}),
         (
             {"metric": {"name": "accuracy"}},
@@ -103,10 +102,13 @@ async def test_a_second_setup_says_what_it_ignored(
     client: httpx.AsyncClient, body: dict[str, Any], ignored: dict[str, Any]
 ) -> None:
     await open_tag(client)
+    await tried(client, 0.99)
 
     over = await refused(client, 409, "/api/experiment/setup", tag="mar11", **body)
 
+    there = {"branch": "autoresearch/mar11", "best_val_bpb": 0.99, "total_experiments": 1}
     assert over["ignored"] == ignored
     assert over["existing"]["metric"]["name"] == "val_bpb"
+    assert {name: over["existing"][name] for name in there} == there
     for name, pair in ignored.items():
         assert f"{name} {pair['sent']!r} (it has {pair['has']!r})" in over["detail"]
