@@ -22,6 +22,7 @@ ELSEWHERE = "0123456789abcdef0123456789abcdef01234567"
 OF_ANOTHER = (
     "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-NO = 1\n+NO = 2\n"
 )
+SUBMIT = "/api/experiment/submit"
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ async def test_a_patch_that_does_not_apply_is_refused_and_git_says_why(
 ) -> None:
     before = repo.state()
 
-    over = await refused(client, 422, "/api/experiment/submit", **idea(diff=OF_ANOTHER, commit_sha=ELSEWHERE))
+    over = await refused(client, 422, SUBMIT, **idea(diff=OF_ANOTHER, commit_sha=ELSEWHERE))
 
     assert over["code"] == "patch"
     assert "patch failed: train.py:1" in over["detail"]
@@ -58,32 +59,26 @@ async def test_a_patch_that_does_not_apply_is_refused_and_git_says_why(
     assert repo.state() == before
 
 
-async def test_one_that_applies_is_taken_without_its_last_line_end_too(
+async def test_a_patch_that_applies_without_its_last_line_end_and_a_commit_of_the_clone_are_taken(
     client: httpx.AsyncClient, repo: Repository
 ) -> None:
-    _, patch = deeper(repo)
+    commit, patch = deeper(repo)
 
     for sent in (patch, patch[:-1]):
-        await told(client, "/api/experiment/submit", **idea(diff=sent, commit_sha=ELSEWHERE))
+        await told(client, SUBMIT, **idea(diff=sent, commit_sha=ELSEWHERE))
+    await told(client, SUBMIT, **idea(diff=OF_ANOTHER, commit_sha=commit))
 
 
-async def test_a_commit_that_the_clone_has_is_trained_whatever_the_patch(
-    client: httpx.AsyncClient, repo: Repository
-) -> None:
-    commit, _ = deeper(repo)
-
-    await told(client, "/api/experiment/submit", **idea(diff=OF_ANOTHER, commit_sha=commit))
-
-
-async def test_a_clone_that_cannot_tell_refuses_nothing(
+async def test_a_clone_that_cannot_tell_refuses_nothing_and_says_nothing_of_a_base_commit(
     settings: Settings, repo: Repository, tmp_path: Path
 ) -> None:
     for clone in (Repository(tmp_path / "another").path, tmp_path, tmp_path / "none"):
         with_clone = settings.model_copy(update={"clone": clone})
         async with opened("web", with_clone) as process, http_client(process) as http:
-            tag = f"of-{clone.name}"
-            await open_tag(http, tag, base_commit=ELSEWHERE[::-1], policy={"baseline_first": False})
-            await told(http, "/api/experiment/submit", **idea(tag, diff=OF_ANOTHER, commit_sha=ELSEWHERE))
+            tag, policy = f"of-{clone.name}", {"baseline_first": False}
+            begun = await open_tag(http, tag, base_commit=ELSEWHERE[::-1], policy=policy)
+            await told(http, SUBMIT, **idea(tag, diff=OF_ANOTHER, commit_sha=ELSEWHERE))
+            assert (begun["hint"] is None) == (clone.name != "another")
 
 
 async def test_a_base_commit_that_the_clone_lacks_is_told_of_when_its_tag_is_opened(
@@ -96,17 +91,9 @@ async def test_a_base_commit_that_the_clone_lacks_is_told_of_when_its_tag_is_ope
     assert f"`git -C {repo.path} fetch --all`" in unknown["hint"]
 
 
-async def test_a_clone_that_cannot_tell_says_nothing_of_a_base_commit(
-    settings: Settings, tmp_path: Path
-) -> None:
-    with_clone = settings.model_copy(update={"clone": tmp_path / "none"})
-    async with opened("web", with_clone) as process, http_client(process) as http:
-        assert (await open_tag(http, base_commit=ELSEWHERE))["hint"] is None
-
-
 async def test_a_name_in_the_place_of_a_commit_s_hash_is_refused(client: httpx.AsyncClient) -> None:
     for name in ("HEAD", "main", "v1.0", "123", "abc123", "0" * 41, "mar11-base"):
-        submitted = await refused(client, 422, "/api/experiment/submit", **idea(commit_sha=name))
+        submitted = await refused(client, 422, SUBMIT, **idea(commit_sha=name))
         opened_on = await refused(client, 422, "/api/experiment/setup", tag="t", base_commit=name)
 
         assert [e["field"] for e in submitted["errors"]] == ["commit_sha"]
@@ -122,10 +109,8 @@ async def test_constants_that_the_script_does_not_have_are_refused_at_submit(
     before = repo.state()
 
     for code in ({"commit_sha": commit}, {"commit_sha": ELSEWHERE, "diff": patch}):
-        wrong = await refused(
-            client, 422, "/api/experiment/submit", **idea(**code, config_delta={"WIDTH": 3})
-        )
-        await told(client, "/api/experiment/submit", **idea(**code, config_delta={"DEPTH": 12}))
+        wrong = await refused(client, 422, SUBMIT, **idea(**code, config_delta={"WIDTH": 3}))
+        await told(client, SUBMIT, **idea(**code, config_delta={"DEPTH": 12}))
 
         assert "constant 'WIDTH' is not a top-level name of the script; available: DEPTH" in wrong["detail"]
 
@@ -133,15 +118,15 @@ async def test_constants_that_the_script_does_not_have_are_refused_at_submit(
     assert repo.state() == before
 
 
-async def test_constants_of_code_without_a_script_are_refused_at_submit(
+async def test_constants_of_code_without_a_script_are_refused_and_of_one_that_does_not_parse_are_not(
     client: httpx.AsyncClient, repo: Repository
 ) -> None:
+    broken = repo.commit({"train.py": "match = DEPTH :=\n"})
     (repo.path / "train.py").unlink()
-    commit = repo.commit({"main.py": "DEPTH = 9\n"})
+    without = repo.commit({"main.py": "DEPTH = 9\n"})
 
-    wrong = await refused(
-        client, 422, "/api/experiment/submit", **idea(commit_sha=commit, config_delta={"DEPTH": 3})
-    )
+    wrong = await refused(client, 422, SUBMIT, **idea(commit_sha=without, config_delta={"DEPTH": 3}))
+    await told(client, SUBMIT, **idea(commit_sha=broken, config_delta={"DEPTH": 3}))
 
     assert "'train.py' is not a file of this code" in wrong["detail"]
 
@@ -154,15 +139,11 @@ async def test_constants_are_looked_for_in_the_file_that_the_workers_command_run
     await add_gpu(client, scripts=["src/main/__main__.py", "src/main.py"])
 
     for code in ({"commit_sha": commit}, {"commit_sha": ELSEWHERE, "diff": patch}):
-        await told(client, "/api/experiment/submit", **idea(**code, config_delta={"LR": 0.02}))
-        wrong = await refused(
-            client, 422, "/api/experiment/submit", **idea(**code, config_delta={"DEPTH": 9})
-        )
+        await told(client, SUBMIT, **idea(**code, config_delta={"LR": 0.02}))
+        wrong = await refused(client, 422, SUBMIT, **idea(**code, config_delta={"DEPTH": 9}))
         assert "constant 'DEPTH' is not a top-level name of the script; available: LR" in wrong["detail"]
 
-    before = await refused(
-        client, 422, "/api/experiment/submit", **idea(commit_sha=repo.base, config_delta={"LR": 0.02})
-    )
+    before = await refused(client, 422, SUBMIT, **idea(commit_sha=repo.base, config_delta={"LR": 0.02}))
     assert "'src/main/__main__.py' or 'src/main.py' is not a file of this code" in before["detail"]
 
 
@@ -175,14 +156,14 @@ async def test_constants_and_a_seed_are_refused_where_a_worker_s_command_hides_i
     await add_gpu(client, "host:gpu1", scripts=["train.py"])
 
     for fields in ({"config_delta": {"DEPTH": 9}}, {"seed": 7}):
-        wrong = await refused(client, 422, "/api/experiment/submit", **idea(commit_sha=blind, **fields))
+        wrong = await refused(client, 422, SUBMIT, **idea(commit_sha=blind, **fields))
         assert "--command does not say which Python file it runs" in wrong["detail"]
         assert "leave config_delta and seed out" in wrong["hint"]
-        await told(client, "/api/experiment/submit", **idea(commit_sha=blind, gpu_id="host:gpu1", **fields))
+        await told(client, SUBMIT, **idea(commit_sha=blind, gpu_id="host:gpu1", **fields))
     name = await registered(client, commit_sha=blind)
     await refused(client, 422, "/api/gpu/train", experiment_id=name, config_delta={"DEPTH": 9})
-    await told(client, "/api/experiment/submit", **idea(commit_sha=blind))
-    await told(client, "/api/experiment/submit", **idea(commit_sha=reading, seed=7))
+    await told(client, SUBMIT, **idea(commit_sha=blind))
+    await told(client, SUBMIT, **idea(commit_sha=reading, seed=7))
 
 
 async def test_another_seed_is_refused_where_nothing_would_take_it(
@@ -198,14 +179,6 @@ async def test_another_seed_is_refused_where_nothing_would_take_it(
 
     assert gpu["worker"]["scripts"] == []
     assert "--command does not say which Python file it runs" in wrong["detail"]
-
-
-async def test_constants_of_a_script_that_does_not_parse_are_left_to_the_worker(
-    client: httpx.AsyncClient, repo: Repository
-) -> None:
-    commit = repo.commit({"train.py": "match = DEPTH :=\n"})
-
-    await told(client, "/api/experiment/submit", **idea(commit_sha=commit, config_delta={"DEPTH": 3}))
 
 
 async def test_a_git_that_does_not_answer_is_ended(
