@@ -21,15 +21,8 @@ BLOCK = Policy(on_abort="block", crash_limit=3)
 
 
 def idea(**fields: Any) -> Idea:
-    plain = {
-        "tag": "mar11",
-        "hypothesis": "h",
-        "description": "d",
-        "category": "optimizer",
-        "commit_sha": "abc1234",
-        "diff_summary": "s",
-    }
-    return Idea.model_validate(plain | fields)
+    plain = {"tag": "mar11", "category": "optimizer", "commit_sha": "abc1234"}
+    return Idea.model_validate(plain | {"hypothesis": "h", "description": "d", "diff_summary": "s"} | fields)
 
 
 def facts(**known: Any) -> EntryFacts:
@@ -41,18 +34,15 @@ def facts(**known: Any) -> EntryFacts:
 
 def selected(*, ends: float | None = 200.0, **fields: Any) -> dict[str, Any]:
     """Facts of an open selection."""
-    plain = {
+    plain: dict[str, Any] = {
         "selection_id": "mar11-s1",
         "tag": "mar11",
         "select_seq": 1,
         "epoch": 1,
         "kind": "extend",
-        "trace_id": "mar11-t1",
-        "parent_ids": ["mar11-4"],
-        "local_selection": [4],
-        "created_at": 0.0,
-        "lease_expires_at": 200.0,
     }
+    plain |= {"trace_id": "mar11-t1", "parent_ids": ["mar11-4"], "local_selection": [4]}
+    plain |= {"created_at": 0.0, "lease_expires_at": 200.0}
     return {"selection": Selection.model_validate(plain | fields), "selection_ends": ends}
 
 
@@ -95,27 +85,23 @@ ABORTED = facts(policy=BLOCK, crashes=3, best=BEST)
         ({"commit_sha": "feedbee0", "diff_id": "d1"}, True),
         ({"commit_sha": "feedbee0"}, False),
         ({"commit_sha": "badcafe0", "diff_id": "d2"}, False),
+        ({"commit_sha": "badcafe0", "config_delta": None}, False),
+        ({"commit_sha": "badcafe0", "config_delta": {"WIDTH": 48}}, False),
+        ({"commit_sha": "badcafe0", "config_delta": {"WIDTH": 96, "DEPTH": 3}}, False),
     ],
 )
-def test_after_too_many_crashes_the_best_s_commit_or_patch_is_let_in(
+def test_after_too_many_crashes_the_best_s_commit_or_patch_with_its_constants_is_let_in(
     what: dict[str, Any], is_best: bool
 ) -> None:
-    asked = idea(config_delta={"WIDTH": 96}, **what)
+    asked = idea(**{"config_delta": {"WIDTH": 96}} | what)
 
-    if not is_best:
-        with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed") as refusal:
-            admitted(asked, ABORTED, LOCAL)
-        assert f"submit or register {BEST.experiment_id}, the best, unchanged (commit badcafe0" in (
-            refusal.value.hint or ""
-        )
-    else:
+    if is_best:
         assert admitted(asked, ABORTED, LOCAL).idea.commit_sha == asked.commit_sha
-
-
-@pytest.mark.parametrize("delta", [None, {"WIDTH": 48}, {"WIDTH": 96, "DEPTH": 3}])
-def test_the_best_with_other_constants_is_not_the_best(delta: dict[str, Any] | None) -> None:
-    with pytest.raises(Conflict):
-        admitted(idea(commit_sha="badcafe0", config_delta=delta), ABORTED, LOCAL)
+        return
+    with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed") as refusal:
+        admitted(asked, ABORTED, LOCAL)
+    unchanged = f"submit or register {BEST.experiment_id}, the best, unchanged (commit badcafe0"
+    assert unchanged in (refusal.value.hint or "")
 
 
 def test_without_a_best_the_base_commit_is_let_in_and_its_change_is_not() -> None:
@@ -139,27 +125,21 @@ def test_where_there_is_nothing_to_run_unchanged_only_an_operator_lifts_the_abor
 
 
 @pytest.mark.parametrize(
-    ("named", "problem"),
+    ("policy", "named", "kind", "problem"),
     [
-        (None, "is no experiment of 'mar11'"),
-        (parent("other"), "is no experiment of 'mar11'"),
-        (parent(retest_of="mar11-1"), "is a retest"),
+        (Policy(), None, Invalid, "is no experiment of 'mar11'"),
+        (Policy(), parent("other"), Invalid, "is no experiment of 'mar11'"),
+        (Policy(), parent(retest_of="mar11-1"), Invalid, "is a retest"),
+        (MULTI, parent(outdated=True), Conflict, "when its epoch was over"),
     ],
 )
-def test_a_parent_is_an_experiment_of_the_tag_and_no_retest(named: Parent | None, problem: str) -> None:
-    parents = {"mar11-2": named} if named else {}
+def test_a_parent_is_an_experiment_of_the_tag_and_its_epoch_and_no_retest(
+    policy: Policy, named: Parent | None, kind: type[Exception], problem: str
+) -> None:
+    known = facts(policy=policy, parents={"mar11-2": named} if named else {}, branch=branch())
 
-    with pytest.raises(Invalid, match=problem):
-        admitted(idea(parent_ids=["mar11-2"]), facts(parents=parents), LOCAL)
-
-
-def test_what_is_selected_names_the_parents() -> None:
-    entry = admitted(idea(selection_id="mar11-s1"), facts(**selected()), LOCAL)
-
-    found = entry.idea
-    assert (found.parent_ids, found.local_selection, found.trace_id) == (["mar11-4"], [4], "mar11-t1")
-    assert found.selection is not None
-    assert found.selection.selection_id == "mar11-s1"
+    with pytest.raises(kind, match=problem):
+        admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +172,10 @@ def test_nobody_registers_with_a_selection_of_another_or_for_other_parents() -> 
         admitted(idea(selection_id="mar11-s1"), mine, BOB)
     with pytest.raises(Invalid, match="with the parents"):
         admitted(idea(selection_id="mar11-s1", parent_ids=["mar11-3"]), named, ADA)
-    assert admitted(idea(selection_id="mar11-s1"), mine, ADA).idea.trace_id == "mar11-t1"
+    found = admitted(idea(selection_id="mar11-s1"), mine, ADA).idea
+    assert (found.parent_ids, found.local_selection, found.trace_id) == (["mar11-4"], [4], "mar11-t1")
+    assert found.selection is not None
+    assert found.selection.selection_id == "mar11-s1"
 
 
 def test_without_a_selection_it_is_made_from_the_tip_of_the_branch_of_the_best() -> None:
@@ -210,13 +193,6 @@ def test_in_single_mode_it_is_made_from_the_parents_that_are_named_and_from_no_t
     entry = admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
 
     assert (entry.idea.parent_ids, entry.idea.selection) == (["mar11-2"], None)
-
-
-def test_a_parent_of_an_earlier_epoch_is_refused_where_traces_grow_in_parallel() -> None:
-    known = facts(policy=MULTI, parents={"mar11-2": parent(outdated=True)}, branch=branch())
-
-    with pytest.raises(Conflict, match="when its epoch was over"):
-        admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
 
 
 def test_a_run_lasts_as_the_policy_says_where_nothing_is_asked_for() -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from functions.experiments.rules.keeping import (
     KEEP_RULES,
-    KeepRule,
     SeedScores,
     is_confirmed,
     plausible_margin,
@@ -38,11 +37,6 @@ def test_strict_keeps_what_the_published_contract_keeps(
     assert kept == judge(value, best, direction, 0.002).improved
 
 
-@pytest.mark.parametrize("rule", KEEP_RULES.values(), ids=KEEP_RULES)
-def test_the_first_run_of_a_tag_is_kept(rule: KeepRule) -> None:
-    assert rule.decide(BEST, None, None) == "keep"
-
-
 @given(VALUES, VALUES, SIGMAS)
 def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: float | None) -> None:
     candidate, incumbent = SeedScores("new", value), SeedScores("best", best)
@@ -52,51 +46,56 @@ def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: floa
     assert (strict == "discard") == (confirmed == "discard") == (value >= best)
 
 
-def test_a_margin_of_more_than_four_sigmas_needs_no_second_run() -> None:
-    just, beyond = BEST.first - 3.99 * SIGMA, BEST.first - 4.01 * SIGMA
-
-    assert CONFIRMED.decide(SeedScores("new", just), BEST, SIGMA) == "provisional"
-    assert CONFIRMED.decide(SeedScores("new", beyond), BEST, SIGMA) == "keep"
-
-
-def test_a_margin_far_beyond_all_earlier_gains_runs_again_once_ten_keeps_show_what_is_plausible() -> None:
-    assert plausible_margin(0.1, 9) is None
-    assert plausible_margin(0.1, 10) == 0.5
-    assert CONFIRMED.decide(SeedScores("new", 0.4), BEST, SIGMA, 0.5) == "provisional"
-    assert CONFIRMED.decide(SeedScores("new", 0.5), BEST, SIGMA, 0.5) == "keep"
-
-
-def test_while_nobody_knows_the_noise_every_win_runs_again() -> None:
-    assert CONFIRMED.decide(SeedScores("new", 0.5), BEST, None) == "provisional"
-
-
-def test_a_gain_that_is_there_again_is_confirmed() -> None:
-    assert is_confirmed(SeedScores("new", 0.9690, (0.9698,)), BEST, SIGMA)
-
-
-def test_a_lucky_run_is_demoted() -> None:
-    assert not is_confirmed(SeedScores("new", 0.9690, (0.9715,)), BEST, SIGMA)
+@pytest.mark.parametrize(
+    ("first", "best", "sigma", "plausible", "verdict"),
+    [
+        (0.97, None, None, None, "keep"),
+        (BEST.first - 3.99 * SIGMA, BEST, SIGMA, None, "provisional"),
+        (BEST.first - 4.01 * SIGMA, BEST, SIGMA, None, "keep"),
+        (0.4, BEST, SIGMA, 0.5, "provisional"),
+        (0.5, BEST, SIGMA, 0.5, "keep"),
+        (0.5, BEST, None, None, "provisional"),
+    ],
+    ids=[
+        *("the first run of a tag", "just within four sigmas", "beyond four sigmas"),
+        *("far beyond all earlier gains", "as far as is plausible", "while nobody knows the noise"),
+    ],
+)
+def test_a_win_is_kept_at_once_or_runs_again(
+    first: float, best: SeedScores | None, sigma: float | None, plausible: float | None, verdict: str
+) -> None:
+    assert CONFIRMED.decide(SeedScores("new", first), best, sigma, plausible) == verdict
+    assert STRICT.decide(SeedScores("new", first), best, sigma, plausible) == "keep"
 
 
-@pytest.mark.parametrize(("ahead", "expected"), [(0.51, True), (0.49, False)])
-def test_the_two_means_have_to_be_half_a_standard_error_apart(ahead: float, expected: bool) -> None:
-    # the standard error of a difference of two means of two runs each is sigma
-    new = SeedScores("new", BEST.first - 2 * ahead * SIGMA, BEST.fresh)
-
-    assert is_confirmed(new, BEST, SIGMA) == expected
+def test_ten_keeps_show_which_margin_is_plausible() -> None:
+    assert (plausible_margin(0.1, 9), plausible_margin(0.1, 10)) == (None, 0.5)
 
 
-def test_runs_that_only_one_side_has_are_not_compared() -> None:
-    longer = SeedScores("best", 0.9700, (0.9706, 0.5))
-
-    assert is_confirmed(SeedScores("new", 0.9690, (0.9698,)), longer, SIGMA)
+LONGER = SeedScores("best", 0.9700, (0.9706, 0.5))
 
 
-def test_equal_runs_are_never_confirmed_whatever_the_noise() -> None:
-    same = SeedScores("new", BEST.first, BEST.fresh)
-
-    assert not is_confirmed(same, BEST, 0.0)
-    assert not is_confirmed(same, BEST, None)
+# the standard error of a difference of two means of two runs each is sigma
+@pytest.mark.parametrize(
+    ("new", "best", "sigma", "confirmed"),
+    [
+        ((0.9690, 0.9698), BEST, SIGMA, True),
+        ((0.9690, 0.9715), BEST, SIGMA, False),
+        ((BEST.first - 2 * 0.51 * SIGMA, *BEST.fresh), BEST, SIGMA, True),
+        ((BEST.first - 2 * 0.49 * SIGMA, *BEST.fresh), BEST, SIGMA, False),
+        ((0.9690, 0.9698), LONGER, SIGMA, True),
+        ((BEST.first, *BEST.fresh), BEST, 0.0, False),
+        ((BEST.first, *BEST.fresh), BEST, None, False),
+    ],
+    ids=[
+        *("a gain that is there again", "a lucky run", "means half a standard error apart", "means nearer"),
+        *("a run that only one side has", "equal without noise", "equal with an unknown noise"),
+    ],
+)
+def test_a_win_is_confirmed(
+    new: tuple[float, float], best: SeedScores, sigma: float | None, confirmed: bool
+) -> None:
+    assert is_confirmed(SeedScores("new", new[0], new[1:]), best, sigma) == confirmed
 
 
 @given(st.lists(VALUES, min_size=4, max_size=4), SIGMAS)
@@ -114,16 +113,17 @@ def test_what_a_seed_does_to_every_run_settles_nothing(values: list[float], one:
         return
 
     plain = is_confirmed(SeedScores("new", a, (b,)), SeedScores("best", c, (d,)), SIGMA)
+    new, best = SeedScores("new", a + one, (b + two,)), SeedScores("best", c + one, (d + two,))
 
-    assert (
-        is_confirmed(SeedScores("new", a + one, (b + two,)), SeedScores("best", c + one, (d + two,)), SIGMA)
-        == plain
-    )
+    assert is_confirmed(new, best, SIGMA) == plain
 
 
-def test_nothing_is_settled_before_both_have_run_again() -> None:
+def test_nothing_is_settled_before_everybody_has_run_again() -> None:
+    new = SeedScores("new", 0.9690)
     with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
-        is_confirmed(SeedScores("new", 0.9690), BEST, SIGMA)
+        is_confirmed(new, BEST, SIGMA)
+    with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
+        winner([new, SeedScores("other", 0.9691, (0.97,))], BEST, SIGMA)
 
 
 def test_a_claim_rests_on_the_runs_that_chose_nothing() -> None:
@@ -140,11 +140,6 @@ def test_the_race_goes_to_the_best_mean_not_to_the_luckiest_first() -> None:
     assert winner([lucky], incumbent, SIGMA) == lucky
     assert winner([SeedScores("lucky", 0.9680, (0.9730, 0.9705))], incumbent, SIGMA) is None
     assert winner([], incumbent, SIGMA) is None
-
-
-def test_a_race_is_not_judged_before_everybody_has_run() -> None:
-    with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
-        winner([SeedScores("new", 0.9690), SeedScores("other", 0.9691, (0.97,))], BEST, SIGMA)
 
 
 @given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=6), SIGMAS)

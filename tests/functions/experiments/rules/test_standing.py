@@ -46,9 +46,7 @@ def test_only_the_best_few_that_lost_to_a_provisional_keep_are_rivals() -> None:
     assert new_best(experiment(99, keep_rule="confirmed"), 0.95, best, "minimize") is None
 
 
-def test_after_a_retraction_other_results_that_beat_the_incumbent_are_its_rivals_and_its_own_code_is_none() -> (
-    None
-):
+def test_after_a_retraction_other_results_that_beat_the_incumbent_are_its_rivals_and_no_own_code() -> None:
     first = new_best(experiment(1), 1.0, None, "minimize", "a")
     wrong = new_best(experiment(2), 0.5, first, "minimize", "b")
     lost = [
