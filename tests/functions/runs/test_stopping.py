@@ -18,7 +18,7 @@ from functions.runs.leases import ranked
 from functions.runs.rules.stopping import REASON
 from state.experiments import Experiments
 from state.experiments.ranking import ranks_at
-from state.policy import LONGEST_EXTENSION_S
+from state.policy import LONGEST_EXTENSION_S, TickSource
 from state.records import Experiment, Footprint
 from state.rq_jobs import gpu_queue
 from state.train_queue import broker
@@ -28,13 +28,8 @@ from workers.attempt.job import HaltedRun, TrainedRun, TrainingJob, TrainingResu
 
 Ticks = Sequence[tuple[float, float]]
 """(metric, progress) as a script reports them."""
-CERTAIN = {
-    "stopping.rule": "stochastic",
-    "stopping.max_prob": 1.0,
-    "stopping.warmup_runs": 5,
-    "stopping.min_peers": 5,
-    "baseline_first": False,
-}
+CERTAIN: dict[str, Any] = {"stopping.rule": "stochastic", "stopping.max_prob": 1.0, "baseline_first": False}
+CERTAIN |= {"stopping.warmup_runs": 5, "stopping.min_peers": 5}
 """The worst of six runs is stopped, whatever is drawn for it."""
 
 
@@ -49,9 +44,12 @@ class Reporting:
         self.prints: float | None = None
         """The metric, where that is not its last report."""
         self.orders: list[Order | Extension] = []
+        self.sources: list[TickSource] = []
+        """Where the ticks of its runs are to come from."""
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         self.orders = []
+        self.sources.append(job.tick_source)
         value = 1.0
         for value, progress in self.ticks:
             self.orders.append(await watcher.tick(value, progress))
@@ -70,23 +68,23 @@ class Reporting:
 class Lab:
     """A lab with one GPU, whose runs report what a test wants."""
 
-    def __init__(self, client: httpx.AsyncClient, process: Process, runner: Reporting) -> None:
+    def __init__(self, client: httpx.AsyncClient, process: Process) -> None:
         self.client = client
         self.process = process
-        self._runner = runner
+        self.runner = Reporting()
 
     async def run(
         self, *ticks: tuple[float, float], tag: str = "mar11", prints: float | None = None, **changes: Any
     ) -> dict[str, Any]:
         """Train one experiment that reports this; answers its record."""
-        self._runner.prints = prints
+        self.runner.prints = prints
         submitted = await told(self.client, "/api/experiment/submit", **idea(tag, **changes))
         return await self.train(submitted["experiment_id"], *ticks)
 
     async def train(self, experiment_id: str, *ticks: tuple[float, float]) -> dict[str, Any]:
-        self._runner.ticks = ticks
+        self.runner.ticks = ticks
         await told(self.client, "/api/pool/dispatch")
-        await trained(self.client, self._runner)
+        await trained(self.client, self.runner)
         shown: dict[str, Any] = (await asked(self.client, f"/api/experiment/{experiment_id}"))["experiment"]
         return shown
 
@@ -98,19 +96,26 @@ class Lab:
 
     @property
     def orders(self) -> list[Order | Extension]:
-        return self._runner.orders
+        return self.runner.orders
 
-    async def pool(self, bucket: float, tag: str = "mar11") -> dict[str, float]:
-        """What runs had at a bucket."""
-        key = ranks_at(self.process.lab.keys, tag, "H100", bucket)
-        rows = await self.process.lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
-        return {str(name): float(value) for name, value in rows}
+    async def pool(self, bucket: float, rank_class: str = "H100") -> dict[str, float]:
+        return await pool(self.process, bucket, rank_class)
+
+    async def audited(self) -> list[str]:
+        return list((await told(self.client, "/api/lab/audit"))["violations"])
+
+
+async def pool(process: Process, bucket: float, rank_class: str, tag: str = "mar11") -> dict[str, float]:
+    """What runs had at a bucket."""
+    key = ranks_at(process.lab.keys, tag, rank_class, bucket)
+    rows = await process.lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
+    return {str(name): float(value) for name, value in rows}
 
 
 @pytest.fixture
 async def lab(client: httpx.AsyncClient, process: Process) -> Lab:
     await add_gpu(client)
-    return Lab(client, process, Reporting())
+    return Lab(client, process)
 
 
 async def test_the_worst_of_six_runs_is_stopped_with_what_it_had_reported(lab: Lab) -> None:
@@ -128,7 +133,7 @@ async def test_the_worst_of_six_runs_is_stopped_with_what_it_had_reported(lab: L
     shown = ("subject", "bucket", "metric", "rank", "peers", "told", "chance")
     assert [event[name] for name in shown] == ["mar11-6", 0.2, 3.0, 0.0, 5, "stop", 1.0]
     assert (await told(lab.client, "/api/report/summary", tag="mar11"))["stats"]["stopped"] == 1
-    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+    assert await lab.audited() == []
 
 
 async def test_a_run_enters_each_pool_once_with_its_first_tick_there(lab: Lab) -> None:
@@ -182,11 +187,7 @@ async def test_a_baseline_is_ranked_and_never_stopped(lab: Lab, process: Process
 
 async def test_a_repeated_tick_is_told_the_first_answer_whatever_happened(lab: Lab, process: Process) -> None:
     await open_tag(lab.client, policy=CERTAIN)
-    submitted = await told(lab.client, "/api/experiment/submit", **idea())
-    await told(lab.client, "/api/pool/dispatch")
-    experiments = Experiments(process.lab)
-    e = await experiments.get(submitted["experiment_id"])
-    await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
+    experiments, e = await lab.begin()
     pool = ranks_at(process.lab.keys, "mar11", "H100", 0.4)
     await process.lab.command("ZADD", pool, *[word for n in range(9) for word in (f"{n}.0", f"other-{n}")])
 
@@ -208,9 +209,7 @@ async def test_ranks_that_no_run_stands_behind_are_a_violation(lab: Lab, process
     await process.lab.command("ZADD", ranks_at(keys, "mar11", "H100", 0.2), "0.1", "mar11-7")
     await process.lab.command("ZREM", ranks_at(keys, "mar11", "H100", 0.4), "mar11-1")
 
-    violations = (await told(lab.client, "/api/lab/audit"))["violations"]
-
-    assert violations == [
+    assert await lab.audited() == [
         "mar11: the ranks at 0.2 of a run and the record of mar11-7 disagree",
         "mar11: the ranks at 0.4 of a run and the record of mar11-1 disagree",
     ]
@@ -222,7 +221,7 @@ async def test_a_result_that_is_taken_back_is_ranked_no_more(lab: Lab) -> None:
     await lab.run((0.5, 0.2), (0.5, 0.4), prints=0.5)
     await told(lab.client, "/api/experiment/retract", experiment_id="mar11-2", reason="a bug")
     assert [await lab.pool(bucket) for bucket in (0.2, 0.4)] == [{"mar11-1": 1.0}] * 2
-    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+    assert await lab.audited() == []
 
 
 async def commands(process: Process, act: Callable[[], Awaitable[Any]]) -> dict[str, int]:
@@ -263,25 +262,19 @@ async def told_of(lab: Lab, experiment_id: str) -> list[str | None]:
     return [waited["no_signal"], shown["no_signal"]]
 
 
-async def test_a_run_without_a_report_is_told_the_two_lines_that_it_lacks(lab: Lab) -> None:
+async def test_a_run_that_should_have_reported_is_told_the_two_lines_that_it_lacks(lab: Lab) -> None:
     await open_tag(lab.client, policy=CERTAIN)
-
     await lab.run()
     await lab.run((1.0, 0.3))
+    await tried(lab.client, 1.0)
+    await open_tag(lab.client, "none", policy={"baseline_first": False})
+    await lab.run(tag="none")
 
     assert await told_of(lab, "mar11-1") == [NO_SIGNAL, NO_SIGNAL]
     assert "from nightjar_report import report" in NO_SIGNAL
     assert "report(value, step / steps)" in NO_SIGNAL
-    assert await told_of(lab, "mar11-2") == [None, None]
-
-
-async def test_a_run_need_not_report_where_nothing_is_stopped_early_or_its_agent_trains_it(lab: Lab) -> None:
-    await open_tag(lab.client, policy={"baseline_first": False})
-    await lab.run()
-    await open_tag(lab.client, "own", policy=CERTAIN)
-    await tried(lab.client, 1.0, "own")
-    assert await told_of(lab, "mar11-1") == [None, None]
-    assert await told_of(lab, "own-1") == [None, None]
+    for reported_or_need_not in ("mar11-2", "mar11-3", "none-1"):
+        assert await told_of(lab, reported_or_need_not) == [None, None]
 
 
 EXTENDING = CERTAIN | {"budgets.base_s": 300, "budgets.extend_s": 60, "stopping.extend_at": 0.8}
@@ -300,15 +293,14 @@ async def test_the_best_run_is_given_more_time_once(lab: Lab) -> None:
     assert lab.orders == [Extension(extra_s=60, budget_s=360)] * 3  # the same one, said again
     assert await events_of(lab.process, "run.extended") == []  # it never reported beyond its budget
     assert (best["status"], best["val_bpb"], best["reason"]) == ("keep", 0.9, None)
-    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+    assert await lab.audited() == []
 
 
 async def test_an_extended_run_is_judged_by_what_it_had_at_the_end_of_its_budget(lab: Lab) -> None:
     await five_runs(lab)
 
-    used = await lab.run(
-        (1.9, 0.8), (1.3, 0.98), (1.2, 1.01), (1.1, 1.05), (0.6, 1.2), (0.5, 1.3), prints=0.5
-    )
+    ticks = ((1.9, 0.8), (1.3, 0.98), (1.2, 1.01), (1.1, 1.05), (0.6, 1.2), (0.5, 1.3))
+    used = await lab.run(*ticks, prints=0.5)
 
     [event] = await events_of(lab.process, "run.extended")
     assert (event["subject"], event["progress"], event["extra_s"]) == ("mar11-6", 1.2, 60)
@@ -317,7 +309,7 @@ async def test_an_extended_run_is_judged_by_what_it_had_at_the_end_of_its_budget
     assert "printed 0.5" in used["reason"]
     best = await told(lab.client, "/api/experiment/best", tag="mar11")
     assert best["best"]["experiment_id"] == "mar11-1"
-    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+    assert await lab.audited() == []
 
 
 async def test_a_run_of_an_evaluator_command_is_never_extended(lab: Lab, process: Process) -> None:
@@ -362,26 +354,10 @@ async def test_an_extended_run_still_ends_with_its_tag_s_budget(lab: Lab, proces
 
 async def test_the_queue_leaves_a_run_the_time_it_may_be_given(lab: Lab, process: Process) -> None:
     await open_tag(lab.client, policy=EXTENDING)
-    await told(lab.client, "/api/experiment/submit", **idea())
-    await told(lab.client, "/api/pool/dispatch")
+    await lab.begin()
 
     with closing(broker(process.lab.url)) as connection:
         [job] = gpu_queue(process.lab.name, "host:gpu0", connection).jobs
 
     assert job.timeout is not None
     assert job.timeout > 660 + LONGEST_EXTENSION_S
-
-
-async def test_what_was_told_at_a_bucket_is_repeated_without_a_look(lab: Lab, process: Process) -> None:
-    await five_runs(lab)
-    experiments, e = await lab.begin()
-    answers = [await ranked(e, (2.2, 0.6), 0.6, experiments), await ranked(e, (0.1, 0.8), 0.8, experiments)]
-
-    async def again() -> None:
-        answers.append(await ranked(e, (9.9, 0.6), 0.6, experiments))
-        answers.append(await ranked(e, (9.9, 0.8), 0.8, experiments))
-
-    taken = await commands(process, again)
-
-    assert answers == ["continue", Extension(60, 360)] * 2
-    assert taken == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0)

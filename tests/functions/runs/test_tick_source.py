@@ -12,40 +12,21 @@ from functions.experiments.views.hints import NO_PROGRESS_LINE
 from functions.kernel.process.lifecycle import Process
 from functions.runs.rules.stopping import REASON
 from functions.swarm.rules.refilling import observation_of
-from state.experiments.ranking import ranks_at
-from state.policy import TickSource
 from state.swarm_facts import Observed
-from tests.functions.runs.test_stopping import CERTAIN, Lab, Reporting, told_of
+from tests.functions.runs.test_stopping import CERTAIN, Lab, pool, told_of
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm, stopping_for_certain
 from tests.labs import add_gpu, asked, curl, events_of, open_tag, refused, told
-from workers.attempt.job import TrainingJob, TrainingResult, Watcher
 
 PRINTED = CERTAIN | {"stopping.tick_source": "stdout"}
 PRINTED_CLASS = "H100 (stdout)"
 
 
-class Printing(Reporting):
-    """A runner that remembers where the ticks of its runs are to come from."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sources: list[TickSource] = []
-
-    async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        self.sources.append(job.tick_source)
-        return await super().run(job, watcher, metric=metric)
-
-
 @pytest.fixture
-def runner() -> Printing:
-    return Printing()
-
-
-@pytest.fixture
-async def lab(client: httpx.AsyncClient, process: Process, runner: Printing) -> AsyncIterator[Lab]:
+async def lab(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Lab]:
     await add_gpu(client)
-    yield Lab(client, process, runner)
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    found = Lab(client, process)
+    yield found
+    assert await found.audited() == []
 
 
 @pytest.fixture
@@ -62,26 +43,17 @@ async def prints(swarm: Swarm, run_id: str, progress: float, loss: float) -> dic
     return await told(swarm.http, "/tick", id=run_id, p=progress, m=loss, tick_source="stdout")
 
 
-async def pool(
-    process: Process, rank_class: str, bucket: float = 0.2, tag: str = "mar11"
-) -> dict[str, float]:
-    """What runs had at a bucket."""
-    key = ranks_at(process.lab.keys, tag, rank_class, bucket)
-    rows = await process.lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
-    return {str(name): float(value) for name, value in rows}
-
-
 # -- the lab's own workers
 
 
-async def test_a_run_is_stopped_for_a_loss_that_is_no_value_of_its_metric(lab: Lab, runner: Printing) -> None:
+async def test_a_run_is_stopped_for_a_loss_that_is_no_value_of_its_metric(lab: Lab) -> None:
     await open_tag(lab.client, policy=PRINTED)
     for n in range(5):
         await lab.run((5 + n / 10, 0.2), (4 + n / 10, 0.4), prints=1 + n / 10)
 
     worst = await lab.run((6.0, 0.2), (5.9, 0.4))
 
-    assert (lab.orders, runner.sources) == (["stop"], ["stdout"] * 6)
+    assert (lab.orders, lab.runner.sources) == (["stop"], ["stdout"] * 6)
     assert (worst["status"], worst["error"], worst["val_bpb"]) == ("stopped", REASON, None)
     assert (worst["last_metric"], worst["last_progress"], worst["tick_source"]) == (6.0, 0.2, "stdout")
     [event] = await events_of(lab.process, "run.stopping")
@@ -96,7 +68,7 @@ async def test_a_script_that_only_prints_is_never_given_more_time(lab: Lab) -> N
     assert lab.orders == ["continue", "continue"]
 
 
-async def test_losses_and_reports_of_one_tag_are_ranked_apart(lab: Lab, runner: Printing) -> None:
+async def test_losses_and_reports_of_one_tag_are_ranked_apart(lab: Lab) -> None:
     await open_tag(lab.client, policy=CERTAIN)
     for n in range(5):
         await lab.run((1 + n / 10, 0.2))
@@ -106,11 +78,11 @@ async def test_losses_and_reports_of_one_tag_are_ranked_apart(lab: Lab, runner: 
     await told(lab.client, "/api/search/set-policy", tag="mar11", policy={"stopping.tick_source": "report"})
     reported = await lab.run((9.0, 0.2))
 
-    assert runner.sources == [*["report"] * 5, "stdout", "report"]
+    assert lab.runner.sources == [*["report"] * 5, "stdout", "report"]
     assert printed["status"] != "stopped"
     assert reported["status"] == "stopped"
-    assert await pool(lab.process, PRINTED_CLASS) == {"mar11-6": 9.0}
-    assert len(await pool(lab.process, "H100")) == 6
+    assert await lab.pool(0.2, PRINTED_CLASS) == {"mar11-6": 9.0}
+    assert len(await lab.pool(0.2)) == 6
 
 
 async def test_a_tag_that_maximises_its_metric_cannot_be_ranked_by_a_loss(client: httpx.AsyncClient) -> None:
@@ -118,14 +90,9 @@ async def test_a_tag_that_maximises_its_metric_cannot_be_ranked_by_a_loss(client
     at_once = {"tag": "t", "metric": accuracy, "policy": {"stopping.tick_source": "stdout"}}
     await open_tag(client, "later", metric=accuracy)
 
-    answers = [
-        await refused(client, 422, "/api/experiment/setup", **at_once),
-        await refused(
-            client, 422, "/api/search/set-policy", tag="later", policy={"stopping": {"tick_source": "stdout"}}
-        ),
-    ]
-
-    for answer in answers:
+    later = {"tag": "later", "policy": {"stopping": {"tick_source": "stdout"}}}
+    for path, fields in (("experiment/setup", at_once), ("search/set-policy", later)):
+        answer = await refused(client, 422, f"/api/{path}", **fields)
         assert "lower is better" in answer["detail"]
         assert "report(metric, progress)" in answer["hint"]
 
@@ -166,7 +133,7 @@ async def test_a_swarm_s_run_is_ranked_by_its_loss_whatever_its_worker_s_baselin
 
     record = await swarm.record(other)
     assert (record.status, record.last_metric, record.tick_source) == ("stopped", 3.1, "stdout")
-    assert await pool(swarm.process, PRINTED_CLASS, tag="swarm") == {one: 3.0, other: 3.1}
+    assert await pool(swarm.process, 0.2, PRINTED_CLASS, "swarm") == {one: 3.0, other: 3.1}
     assert (await asked(swarm.http, "/runs/stats"))["bucket_pools"]["0.2"]["n"] == 2
     await swarm.result("one", one, 0.9)
 
@@ -186,7 +153,7 @@ async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swa
     run_id = (await swarm.next("one"))["run_id"]
     await prints(swarm, run_id, 0.2, 3.0)
     assert (await swarm.next("one"))["run_id"] == run_id
-    assert await pool(swarm.process, PRINTED_CLASS, tag="swarm") == {}
+    assert await pool(swarm.process, 0.2, PRINTED_CLASS, "swarm") == {}
     assert (await swarm.record(run_id)).tick_source == "report"
 
 
