@@ -15,47 +15,36 @@ from functions.kernel.process.lifecycle import Process
 from state.errors import Unavailable
 from state.experiments import Experiments
 from state.records import Footprint
-from tests.labs import add_gpu, asked, idea, open_tag, told
+from tests.labs import add_gpu, asked, begun, idea, open_tag, told
 from tests.lane import trained
 from workers.attempt.job import TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 
 LEASE_S = 0.8
 
 
-class SlowToPrepare:
-    """A runner that asks for no order while it prepares."""
+class OneRunner:
+    """A runner that is busy for a while, on a GPU that is as it is told to be before and after its run."""
 
     name = "host:1:1"
     gpu_id = "host:gpu0"
 
-    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
-        self._meanwhile = meanwhile
+    def __init__(
+        self,
+        before: Footprint | Unfit | None = None,
+        *,
+        empty: bool = True,
+        meanwhile: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self._before, self._empty, self._meanwhile = before, empty, meanwhile
         self.jobs: list[TrainingJob] = []
+        self.proven_by: list[Footprint | None] = []
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         self.jobs.append(job)
-        for _ in range(3):
-            await self._meanwhile()
+        if self._meanwhile is not None:
+            for _ in range(3):
+                await self._meanwhile()
         return TrainedRun({metric: 0.9}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=0.9)
-
-    async def survey(self) -> Footprint | Unfit | None:
-        return None
-
-    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        return True
-
-
-class Surveyed(SlowToPrepare):
-    """A runner on a GPU that is as it is told to be, before and after its run."""
-
-    def __init__(self, before: Footprint | Unfit | None, *, empty: bool = True) -> None:
-        super().__init__(self.nothing)
-        self._before = before
-        self._empty = empty
-        self.proven_by: list[Footprint | None] = []
-
-    async def nothing(self) -> None:
-        pass
 
     async def survey(self) -> Footprint | Unfit | None:
         return self._before
@@ -65,11 +54,8 @@ class Surveyed(SlowToPrepare):
         return self._empty
 
 
-class Broken(SlowToPrepare):
-    """A runner with a fault of its own."""
-
-    async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
-        raise ZeroDivisionError
+async def broken() -> None:
+    raise ZeroDivisionError
 
 
 async def leased(client: httpx.AsyncClient, **changes: Any) -> None:
@@ -88,7 +74,7 @@ async def test_a_lease_is_renewed_while_its_run_is_prepared(client: httpx.AsyncC
         while now == before:
             now = (await the_gpu(client))["lease_expires_at"]
 
-    assert await trained(client, SlowToPrepare(renewed), lease_s=LEASE_S) == "keep"
+    assert await trained(client, OneRunner(meanwhile=renewed), lease_s=LEASE_S) == "keep"
 
 
 async def test_a_renewal_that_fails_is_told_and_does_not_end_the_run(
@@ -106,31 +92,22 @@ async def test_a_renewal_that_fails_is_told_and_does_not_end_the_run(
 
     monkeypatch.setattr(Experiments, "renew", failing)
     with caplog.at_level(logging.WARNING):
-        outcome = await trained(client, SlowToPrepare(renewed.wait), lease_s=LEASE_S)
+        outcome = await trained(client, OneRunner(meanwhile=renewed.wait), lease_s=LEASE_S)
 
     assert outcome == "keep"
     assert "the lease of mar11-1 is not renewed" in caplog.text
 
 
-async def test_no_renewal_outlives_its_run(client: httpx.AsyncClient) -> None:
+async def test_no_renewal_outlives_its_run_and_a_job_of_a_lease_that_is_over_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
     await leased(client)
+    runner = OneRunner(meanwhile=broken)
 
-    async def nothing() -> None:
-        pass
-
+    assert await trained(client, runner, fence=99) == "refused"
     with pytest.raises(ZeroDivisionError):
-        await trained(client, Broken(nothing))
+        await trained(client, runner)
     assert not [t for t in asyncio.all_tasks() if "_renew_until" in str(t.get_coro())]
-
-
-async def test_a_job_of_a_lease_that_is_over_is_refused(client: httpx.AsyncClient) -> None:
-    await leased(client)
-
-    async def nothing() -> None:
-        pass
-
-    outcome = await trained(client, Broken(nothing), fence=99)
-    assert outcome == "refused"
 
 
 BEFORE = Footprint(used_mb=812.25, processes={4711: 800.5})
@@ -142,7 +119,7 @@ async def the_gpu(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(client: httpx.AsyncClient) -> None:
-    runner = Surveyed(BEFORE)
+    runner = OneRunner(BEFORE)
     await leased(client)
     await trained(client, runner)
     assert runner.proven_by == [BEFORE]
@@ -153,7 +130,7 @@ async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(client: httpx.Asyn
 async def test_a_gpu_not_proven_empty_drains_until_its_keeper_proves_it(client: httpx.AsyncClient) -> None:
     await leased(client)
 
-    outcome = await trained(client, Surveyed(BEFORE, empty=False))
+    outcome = await trained(client, OneRunner(BEFORE, empty=False))
 
     gpu = await the_gpu(client)
     assert (outcome, gpu["status"], gpu["unproven"], gpu["holder"]) == ("keep", "draining", True, None)
@@ -171,7 +148,7 @@ async def test_a_gpu_not_proven_empty_drains_until_its_keeper_proves_it(client: 
 async def test_an_unfit_worker_leaves_the_experiment_and_uses_no_attempt(client: httpx.AsyncClient) -> None:
     await leased(client)
 
-    outcome = await trained(client, Surveyed(Unfit("its disk is full")))
+    outcome = await trained(client, OneRunner(Unfit("its disk is full")))
 
     shown = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
     assert (outcome, shown["status"], shown["attempt"]) == ("handed back", "queued", 1)
@@ -201,7 +178,7 @@ async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gp
         await process.lab.command("ZADD", process.lab.keys("archived"), 1, digest)
     else:
         await process.lab.command("SET", key, zlib.compress(content))
-    runner = Surveyed(None)
+    runner = OneRunner(None)
 
     outcome = await trained(client, runner)
 
@@ -213,10 +190,10 @@ async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gp
     assert why in caplog.text
 
 
-async def noted(process: Process, **code: Any) -> bool:
+async def noted(process: Process, name: str = "mar11-1", **code: Any) -> bool:
     """A worker tells what code it has checked out."""
     experiments = Experiments(process.lab)
-    e = await experiments.get("mar11-1")
+    e = await experiments.get(name)
     known: dict[str, Any] = {"tree_id": "tree-1", "patch": None, "differs": False}
     lease: dict[str, Any] = {"attempt": e.attempt, "fence": e.fence}
     return await experiments.note_source(e, **{**lease, **known, **code})
@@ -225,8 +202,7 @@ async def noted(process: Process, **code: Any) -> bool:
 async def test_what_a_worker_found_is_kept_once(client: httpx.AsyncClient, process: Process) -> None:
     await leased(client)
     before_it_began = await noted(process)
-    e = await Experiments(process.lab).get("mar11-1")
-    await Experiments(process.lab).start(e, attempt=e.attempt, fence=e.fence, runner="h:1:1", lease_s=60)
+    e = await begun(process, "mar11-1")
 
     first, again = [await noted(process, patch=b"+x\n") for _ in range(2)]
     of_another_fence = await noted(process, fence=e.fence + 1, patch=b"+y\n")
@@ -239,17 +215,13 @@ async def test_what_a_worker_found_is_kept_once(client: httpx.AsyncClient, proce
 
 async def test_trained_code_is_told_as_a_duplicate(client: httpx.AsyncClient, process: Process) -> None:
     await leased(client)
+    await begun(process, "mar11-1")
+    await noted(process)
     await told(client, "/api/experiment/submit", **idea(commit_sha="4c1a9f3"))
-    experiments = Experiments(process.lab)
-    for name in ("mar11-1", "mar11-2"):
-        e = await experiments.get(name)
-        if name == "mar11-2":
-            await add_gpu(client, gpu_id="h:1")
-            await told(client, "/api/pool/dispatch")
-            e = await experiments.get(name)
-        await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="h:1:1", lease_s=60)
-        code: dict[str, Any] = {"tree_id": "tree-1", "patch": None, "differs": False}
-        assert await experiments.note_source(e, attempt=e.attempt, fence=e.fence, **code)
+    await add_gpu(client, gpu_id="h:1")
+    await told(client, "/api/pool/dispatch")
+    await begun(process, "mar11-2")
 
-    shown = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
-    assert shown["duplicate_of"] == "mar11-1"
+    assert await noted(process, "mar11-2")
+
+    assert (await asked(client, "/api/experiment/mar11-2"))["experiment"]["duplicate_of"] == "mar11-1"
