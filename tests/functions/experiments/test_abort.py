@@ -30,9 +30,10 @@ BLOCKS: dict[str, Any] = {"on_abort": "block", "baseline_first": False}
 
 @pytest.fixture
 async def http(client: httpx.AsyncClient) -> httpx.AsyncClient:
-    """A tag with a best, in which three runs in a row have crashed since."""
+    """A tag with a best, in which three runs in a row have crashed since; mar11-2 is under way."""
     await open_tag(client, policy=BLOCKS, base_commit=BASE)
     await tried(client, 1.0, **BEST)
+    await registered(client)
     for _ in range(3):
         await crashed(client)
     return client
@@ -51,6 +52,7 @@ async def test_the_unchanged_best_is_let_in_and_its_success_lifts_the_abort(
     name = again["experiment_id"]
     verdict = await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
     after = await told(http, "/api/experiment/register", **idea())
+    await told(http, "/api/experiment/complete", experiment_id="mar11-2", val_bpb=1.1)
 
     assert "mar11-1, the best, unchanged (commit badcafe0" in refusal["hint"]
     assert refusal["base_commit_sha"] == "badcafe0"
@@ -108,26 +110,12 @@ async def test_a_baseline_that_crashed_into_an_abort_can_be_submitted_again(
     await add_gpu(client)
     await told(client, "/api/experiment/submit", **idea())
     await told(client, "/api/pool/dispatch")
-    baseline = await begun(process, "mar11-1")
-    failed = {"experiment_id": "mar11-1", "attempt": baseline.attempt, "fence": baseline.fence}
-    await told(client, "/api/experiment/crash", **failed, error="no data")
+    fence = (await begun(process, "mar11-1")).fence
+    failed = {"experiment_id": "mar11-1", "attempt": 1, "fence": fence, "error": "no data"}
+    await told(client, "/api/experiment/crash", **failed)
 
     await refused(client, 409, "/api/experiment/submit", **idea())
     again = await told(client, "/api/experiment/submit", **idea(commit_sha=BASE, diff=""))
 
     assert again["duplicate_of"] == "mar11-1"
     assert (await Experiments(process.lab).get(again["experiment_id"])).status == "queued"
-
-
-async def test_a_result_of_what_was_under_way_lifts_the_abort_once(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client, policy=BLOCKS)
-    under_way = [await registered(client) for _ in range(2)]
-    for _ in range(3):
-        await crashed(client)
-
-    for name in under_way:
-        await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
-
-    assert [event["experiment_id"] for event in await lifted(process)] == under_way[:1]

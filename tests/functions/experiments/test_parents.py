@@ -36,9 +36,8 @@ async def parents(http: httpx.AsyncClient, tag: str = "mar11") -> dict[str, list
 
 
 async def test_the_loop_of_the_readme_draws_one_line(client: httpx.AsyncClient) -> None:
-    bodies = [
-        json.loads(body) for body in re.findall(r"-d '(\{.*?\})'", README.split("## The agent's loop")[1])
-    ]
+    loop = README.split("## The agent's loop")[1]
+    bodies = [json.loads(body) for body in re.findall(r"-d '(\{.*?\})'", loop)]
     ideas = [body for body in bodies if "hypothesis" in body]
     assert len(ideas) == 1
     policy = {**bodies[0].get("policy", {}), "baseline_first": False}
@@ -49,12 +48,8 @@ async def test_the_loop_of_the_readme_draws_one_line(client: httpx.AsyncClient) 
         given = await told(client, "/api/experiment/register", **asked_for)
         await told(client, "/api/experiment/complete", experiment_id=given["experiment_id"], val_bpb=value)
 
-    assert await parents(client) == {
-        "mar11-1": [],
-        "mar11-2": ["mar11-1"],
-        "mar11-3": ["mar11-2"],
-        "mar11-4": ["mar11-3"],
-    }
+    line = [f"mar11-{n}" for n in range(1, 5)]
+    assert await parents(client) == {name: line[:n][-1:] for n, name in enumerate(line)}
     drawing = (await told(client, "/api/trace/list", tag="mar11", draw=True))["drawing"]
     assert "[" not in drawing
 
@@ -137,21 +132,22 @@ async def test_a_parent_stands_where_its_commit_is_the_nearest_or_nothing_can_be
     elsewhere = "0123456789abcdef0123456789abcdef01234567"
     await tried(http, 0.8, commit_sha=elsewhere)
 
-    built = {
-        "its grandparent": await entered(http, "register", third, parent_id="mar11-1"),
-        "both": await entered(http, "register", third, parent_ids=["mar11-3", "mar11-2"]),
-        "a parent that only its agent has": await entered(http, "register", third, parent_id="mar11-3"),
-        "a commit that only its agent has": await entered(http, "register", "abcdef0", parent_id="mar11-2"),
-        "the same commit with another constant": await entered(
-            http, "register", second, parent_id="mar11-2", config_delta={"DEPTH": 12}
+    seen, beside = {"parent_id": "mar11-2"}, {"parent_ids": ["mar11-3", "mar11-2"]}
+    named: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+        "its grandparent": (third, {"parent_id": "mar11-1"}, ["mar11-2"]),
+        "both": (third, beside, ["mar11-3", "mar11-2"]),
+        "a parent that only its agent has": (third, {"parent_id": "mar11-3"}, ["mar11-3"]),
+        "a commit that only its agent has": ("abcdef0", seen, ["mar11-2"]),
+        "the same commit with another constant": (
+            second,
+            seen | {"config_delta": {"DEPTH": 12}},
+            ["mar11-2"],
         ),
     }
-
-    assert {name: given["parent_ids"] for name, given in built.items()} == {
-        "its grandparent": ["mar11-2"],
-        "both": ["mar11-3", "mar11-2"],
-        "a parent that only its agent has": ["mar11-3"],
-        "a commit that only its agent has": ["mar11-2"],
-        "the same commit with another constant": ["mar11-2"],
+    built = {
+        name: await entered(http, "register", commit, **more) for name, (commit, more, _) in named.items()
     }
+
+    for name, (_, _, expected) in named.items():
+        assert built[name]["parent_ids"] == expected, name
     assert [name for name, given in built.items() if given["hint"]] == ["its grandparent"]

@@ -26,19 +26,6 @@ async def shown(http: httpx.AsyncClient, experiment_id: str) -> dict[str, Any]:
     return alone
 
 
-async def test_an_experiment_names_its_id_and_the_first_of_its_parents(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    first = await registered(client)
-    second = await registered(client, parent_id=first)
-    merged = await registered(client, parent_ids=[second, first])
-
-    parents = [
-        (e["id"], e["parent_id"]) for e in [await shown(client, name) for name in (first, second, merged)]
-    ]
-
-    assert parents == [(first, None), (second, first), (merged, second)]
-
-
 async def test_an_experiment_that_its_agent_trains_runs_from_its_registration_to_its_report(
     client: httpx.AsyncClient,
 ) -> None:
@@ -75,38 +62,32 @@ async def test_an_experiment_that_waits_for_a_worker_has_not_started(
     assert trains["started_at"] >= queued["queued_at"]
 
 
-async def test_a_gpu_names_its_id_its_name_and_what_it_trains(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    name = await registered(client)
-    added = (await add_gpu(client, gpu_index=3))["worker"]
-    await told(client, "/api/pool/acquire", experiment_id=name)
-
-    [gpu] = (await asked(client, "/api/pool/list"))["workers"]
-
-    assert (added["id"], added["name"], added["current_experiment_id"]) == ("host:gpu0", "gpu-3", None)
-    assert (gpu["id"], gpu["name"], gpu["current_experiment_id"]) == ("host:gpu0", "gpu-3", name)
-
-
-async def test_the_best_names_its_commit_and_every_view_of_a_strategy_its_mode(
+async def test_every_view_names_what_it_shows_and_its_parent_as_was_proposed(
     client: httpx.AsyncClient,
 ) -> None:
     await open_tag(client)
-    await tried(client, 0.99, commit_sha="4f9a1c2")
+    first = (await tried(client, 0.99, commit_sha="4f9a1c2"))["experiment_id"]
+    near = (await tried(client, 0.991, parent_id=first))["experiment_id"]
+    merged = await registered(client, parent_ids=[near, first])
+    added = (await add_gpu(client, gpu_index=3))["worker"]
+    await told(client, "/api/pool/acquire", experiment_id=merged)
 
-    views = {
-        path: await told(client, path, tag="mar11")
-        for path in (
-            "/api/report/summary",
-            "/api/report/brief",
-            "/api/experiment/best",
-            "/api/search/suggest",
-        )
-    }
+    paths = ("report/summary", "report/brief", "experiment/best", "search/suggest")
+    views = [await told(client, f"/api/{path}", tag="mar11") for path in paths]
+    [miss] = (await told(client, "/api/experiment/near-misses", tag="mar11"))["near_misses"]
+    nodes = (await told(client, "/api/trace/list", tag="mar11"))["nodes"]
+    above = await told(client, "/api/trace/context", tag="mar11", parent_ids=[near])
+    [gpu] = (await asked(client, "/api/pool/list"))["workers"]
 
-    commits = [answer["best"]["commit"] for answer in views.values() if "best" in answer]
-    modes = [answer["strategy_mode"] for answer in views.values() if "strategy" in answer]
-    assert commits == ["4f9a1c2"] * 3
-    assert modes == ["explore"] * 3
+    experiments = [await shown(client, name) for name in (first, near, merged)]
+    assert [(e["id"], e["parent_id"]) for e in experiments] == [(first, None), (near, first), (merged, near)]
+    assert [answer["best"]["commit"] for answer in views if "best" in answer] == ["4f9a1c2"] * 3
+    assert [answer["strategy_mode"] for answer in views if "strategy" in answer] == ["explore"] * 3
+    assert miss["id"] == near
+    assert {(first, None), (near, first)} <= {(n["id"], n["parent_id"]) for n in nodes}
+    assert [(e["id"], e["parent_id"]) for e in above["branch"]["kept"]] == [(first, None)]
+    names = [(g["id"], g["name"], g["current_experiment_id"]) for g in (added, gpu)]
+    assert names == [("host:gpu0", "gpu-3", None), ("host:gpu0", "gpu-3", merged)]
 
 
 async def selected(http: httpx.AsyncClient, **wish: Any) -> str:
@@ -152,19 +133,3 @@ async def test_history_of_a_trace_that_its_tag_does_not_have_is_not_found(client
         document = await refused(client, 404, "/api/experiment/history", tag="mar11", trace_id=name)
 
         assert name in document["detail"]
-
-
-async def test_near_misses_nodes_and_what_a_branch_remembers_name_their_id_and_parent(
-    client: httpx.AsyncClient,
-) -> None:
-    await open_tag(client)
-    first = (await tried(client, 0.99))["experiment_id"]
-    near = (await tried(client, 0.991, parent_id=first))["experiment_id"]
-
-    [miss] = (await told(client, "/api/experiment/near-misses", tag="mar11"))["near_misses"]
-    nodes = (await told(client, "/api/trace/list", tag="mar11"))["nodes"]
-    above = await told(client, "/api/trace/context", tag="mar11", parent_ids=[near])
-
-    assert miss["id"] == near
-    assert [(n["id"], n["parent_id"]) for n in nodes] == [(first, None), (near, first)]
-    assert [(e["id"], e["parent_id"]) for e in above["branch"]["kept"]] == [(first, None)]

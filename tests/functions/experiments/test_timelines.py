@@ -7,6 +7,7 @@ from typing import Any
 from functions.experiments.views.runs import timeline
 from state.facts import Runs
 from state.records import Experiment
+from tests.functions import sample
 from tests.functions.conftest import TagUnderTest
 
 WAITED = {"status": "queued", "queued_at": "10.0"}
@@ -17,26 +18,11 @@ ENDED = {**BUILT, "status": "keep", "ended_at": "115.0"}
 
 
 def run(**changes: Any) -> Experiment:
-    fields = {
-        "experiment_id": "mar11-1",
-        "number": 1,
-        "tag": "mar11",
-        "status": "keep",
-        "hypothesis": "h",
-        "description": "d",
-        "category": "other",
-        "commit_sha": "abc1234",
-        "diff_summary": "s",
-        "registered_at": 10.0,
-        "attempt": 1,
-    }
-    return Experiment.model_validate(fields | changes)
+    return sample.experiment(**{"status": "keep", "registered_at": 10.0, "attempt": 1} | changes)
 
 
-def phases(
-    *attempts: dict[str, str], retests: tuple[Experiment, ...] = (), **e: Any
-) -> list[tuple[Any, ...]]:
-    found = timeline(Runs(run(**e), retests), dict(enumerate(attempts, 1)))
+def phases(*attempts: dict[str, str], **e: Any) -> list[tuple[Any, ...]]:
+    found = timeline(Runs(run(**e), ()), dict(enumerate(attempts, 1)))
     return [(p.phase, p.since, p.until, p.status) for p in found]
 
 
@@ -54,24 +40,19 @@ def test_a_trusted_score_is_measured_after_the_training() -> None:
     assert scored[3:] == [("training", 15, 105, None), ("scoring", 105, 115, "keep")]
 
 
-def test_a_lost_attempt_is_followed_by_the_next_one() -> None:
+def test_a_lost_attempt_is_followed_by_the_next_one_and_a_lease_that_no_worker_began_is_forgotten() -> None:
     lost = {**BUILT, "status": "lost", "ended_at": "60.0"}
     again = {"status": "queued", "queued_at": "61.0"}
 
     assert phases(lost, again, attempt=2)[3:] == [("training", 15, 60, "lost"), ("queued", 61, None, None)]
-
-
-def test_a_lease_that_no_worker_began_is_forgotten_while_the_run_waits_again() -> None:
     assert phases({**LEASED, "status": "queued"}) == [("queued", 10, None, None)]
 
 
 def test_an_agent_s_run_trains_from_its_registration_and_its_retests_follow() -> None:
-    own = {"attempt": 0, "finished_at": 50.0}
-    retest = run(
-        experiment_id="mar11-1.2", retest_of="mar11-1", status="running", registered_at=60.0, gpu_id="g1"
-    )
+    again = {"experiment_id": "mar11-1.2", "retest_of": "mar11-1", "status": "running", "gpu_id": "g1"}
+    retest = run(**again, registered_at=60.0)
 
-    found = timeline(Runs(run(**own), (retest,)), {})
+    found = timeline(Runs(run(attempt=0, finished_at=50.0), (retest,)), {})
 
     assert [(p.phase, p.since, p.until, p.status) for p in found] == [
         ("training", 10, 50, "keep"),
