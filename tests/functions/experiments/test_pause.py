@@ -66,19 +66,6 @@ async def in_order(client: httpx.AsyncClient) -> None:
 # -- what waits
 
 
-async def test_what_waits_behind_a_paused_tag_is_served_at_once(client: httpx.AsyncClient) -> None:
-    held = [await submit(client) for _ in range(30)]
-    other = await submit(client, "other")
-    await add_gpu(client)
-
-    answer = await pause(client, reason="prices are high")
-
-    assert (answer["waiting"], answer["reason"], answer["changed"]) == (30, "prices are high", True)
-    assert await dispatched(client) == [other]
-    assert await status(client, held[0]) == "queued"
-    await in_order(client)
-
-
 async def test_everything_is_back_in_its_place_afterwards(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -120,31 +107,36 @@ async def test_an_agents_own_stay_in_order_though_the_queue_ran_empty_while_it_w
     assert found == [*before, after]
 
 
-async def test_what_is_submitted_to_a_paused_tag_is_told_that_it_waits(
-    client: httpx.AsyncClient, process: Process
+async def test_what_is_submitted_to_a_paused_tag_is_told_that_it_waits_and_others_are_served(
+    client: httpx.AsyncClient,
 ) -> None:
     await add_gpu(client)
-    await pause(client, reason="prices are high")
+    held = [await submit(client) for _ in range(3)]
+    paused = await pause(client, reason="prices are high")
 
     answer = await told(client, "/api/experiment/submit", **idea())
+    other = await submit(client, "other")
 
-    assert (answer["status"], answer["queue"]["position"]) == ("queued", 1)
+    assert (paused["waiting"], paused["reason"], paused["changed"]) == (3, "prices are high", True)
+    assert (answer["status"], answer["queue"]["position"]) == ("queued", 4)
     assert "paused (prices are high)" in answer["hint"]
     assert "paused" in answer["next"]
-    assert await dispatched(client) == []
+    assert await dispatched(client) == [other]
+    assert await status(client, held[0]) == "queued"
     waited = await outcome(client, answer["experiment_id"])
     assert waited["paused"] is True
     assert "paused" in waited["next"]
     await in_order(client)
     await unpause(client)
-    assert await dispatched(client) == [answer["experiment_id"]]
+    await told(client, "/api/experiment/stop", experiment_id=other)
+    gpu = (await asked(client, "/api/pool/list"))["workers"][0]
+    await told(client, "/api/pool/give-back", gpu_id=gpu["gpu_id"], fence=gpu["fence"], reason="stopped")
+    assert await dispatched(client) == held[:1]
     assert (await outcome(client, answer["experiment_id"]))["paused"] is False
 
 
-async def test_resuming_wakes_the_dispatcher() -> None:
-    bound = [t for t in table()["pool::dispatch"].triggers if isinstance(t, On)]
-
-    assert any("tag.resumed" in t.events for t in bound)
+def test_resuming_wakes_the_dispatcher() -> None:
+    assert any("tag.resumed" in t.events for t in table()["pool::dispatch"].triggers if isinstance(t, On))
 
 
 async def test_one_that_waits_can_be_stopped_and_its_agent_gets_the_turn_back(
@@ -202,31 +194,18 @@ async def test_a_run_that_dies_waits_aside_for_its_next_attempt(
     assert (await begun(process, e.experiment_id)).attempt == 2
 
 
-async def test_no_gpu_is_lent_to_an_agent_of_a_paused_tag_but_it_may_train_elsewhere(
+async def test_the_only_gpu_does_not_stand_idle_for_what_a_pause_holds_back(
     client: httpx.AsyncClient,
 ) -> None:
     await add_gpu(client)
-    await pause(client)
-    name = await registered(client)
-
-    refusal = await told(client, "/api/pool/acquire", experiment_id=name)
-    verdict = await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
-
-    assert refusal["acquired"] is False
-    assert "paused" in refusal["reason"]
-    assert verdict["status"] == "keep"
-
-
-async def test_the_only_gpu_does_not_stand_idle_for_a_run_that_a_pause_holds_back(
-    client: httpx.AsyncClient,
-) -> None:
-    await add_gpu(client)
-    name = await registered(client)
+    name, own = [await registered(client) for _ in "12"]
     await told(client, "/api/pool/acquire", experiment_id=name)
     await pause(client)
 
     queued = await told(client, "/api/gpu/train", experiment_id=name)
     await in_order(client)
+    refusal = await told(client, "/api/pool/acquire", experiment_id=own)
+    verdict = await told(client, "/api/experiment/complete", experiment_id=own, val_bpb=1.0)
     other = await submit(client, "other")
     served = await dispatched(client)
     await told(client, "/api/experiment/stop", experiment_id=other)
@@ -234,7 +213,8 @@ async def test_the_only_gpu_does_not_stand_idle_for_a_run_that_a_pause_holds_bac
     await told(client, "/api/pool/give-back", gpu_id=gpu["gpu_id"], fence=gpu["fence"], reason="stopped")
     await unpause(client)
 
-    assert queued["status"] == "queued"
+    assert (queued["status"], refusal["acquired"], verdict["status"]) == ("queued", False, "keep")
+    assert "paused" in refusal["reason"]
     assert served == [other]
     assert await dispatched(client) == [name]
     await in_order(client)
@@ -243,33 +223,25 @@ async def test_the_only_gpu_does_not_stand_idle_for_a_run_that_a_pause_holds_bac
 # -- what is told
 
 
-async def test_pausing_twice_is_pausing_once(client: httpx.AsyncClient, process: Process) -> None:
+async def test_pausing_twice_is_pausing_once_and_lifting_a_pause_is_not_lifting_an_abort(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await submit(client)
+    for _ in range(3):
+        await crashed(client)
 
     answers = await asyncio.gather(*(pause(client, reason="r") for _ in range(10)))
+    await told(client, "/api/experiment/resume", tag="mar11")
+    still = await told(client, "/api/report/summary", tag="mar11")
     resumed = await asyncio.gather(*(unpause(client) for _ in range(10)))
 
     assert sum(a["changed"] for a in answers) == sum(a["changed"] for a in resumed) == 1
-    assert [(e["tag"], e["reason"], e["waiting"]) for e in await events_of(process, "tag.paused")] == [
-        ("mar11", "r", 1)
-    ]
-    (event,) = await events_of(process, "tag.resumed")
-    assert (event["lifted"], event["reason"], event["waiting"]) == ("pause", "r", 1)
-
-
-async def test_lifting_a_pause_and_an_abort_are_told_apart(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    for _ in range(3):
-        await crashed(client)
-    await pause(client)
-
-    await told(client, "/api/experiment/resume", tag="mar11")
-    still = await told(client, "/api/report/summary", tag="mar11")
-    await unpause(client)
-
+    [paused] = await events_of(process, "tag.paused")
+    assert (paused["tag"], paused["reason"], paused["waiting"]) == ("mar11", "r", 1)
     assert still["paused"] is True
-    assert [e["lifted"] for e in await events_of(process, "tag.resumed")] == ["crashes", "pause"]
+    by_crashes, event = await events_of(process, "tag.resumed")
+    assert by_crashes["lifted"] == "crashes"
+    assert (event["lifted"], event["reason"], event["waiting"]) == ("pause", "r", 1)
 
 
 async def test_a_pause_is_seen_wherever_one_looks(client: httpx.AsyncClient) -> None:
@@ -289,9 +261,6 @@ async def test_a_pause_is_seen_wherever_one_looks(client: httpx.AsyncClient) -> 
     assert (listed["mar11"]["paused"], listed["other"]["paused"]) == (True, False)
     assert lab["paused_tags"] == ["mar11"]
     assert any("mar11 is paused" in hint for hint in lab["hints"])
-
-
-# -- races
 
 
 async def test_all_tags_are_paused_and_resumed_at_once(client: httpx.AsyncClient) -> None:
