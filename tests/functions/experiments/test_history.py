@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from functions.kernel.process.lifecycle import Process, opened
-from state.embedded import EmbeddedRedis
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.pool import Pool
@@ -260,14 +259,10 @@ class Clients:
                 return [replace(op, answer=("crash", crashed["consecutive_crashes"]))]
             case _:
                 swept = await self.invoke("pool::sweep")
-                ended = [
-                    Op("lease ended", gpu_id=g, answer="silent" if g in swept["offline"] else "expired")
-                    for g in swept["leases_ended"]
-                ]
-                offline = [
-                    Op("offline", gpu_id=g) for g in swept["offline"] if g not in swept["leases_ended"]
-                ]
-                return ended + offline
+                ended, offline = swept["leases_ended"], swept["offline"]
+                why = {g: "silent" if g in offline else "expired" for g in ended}
+                over = [Op("lease ended", gpu_id=g, answer=why[g]) for g in ended]
+                return over + [Op("offline", gpu_id=g) for g in offline if g not in ended]
 
 
 async def observed(process: Process, model: Model) -> Model:
@@ -277,36 +272,26 @@ async def observed(process: Process, model: Model) -> Model:
     for gpu in (await Pool(lab).roster())[1]:
         before = model.slot(gpu.gpu_id)
         slots[gpu.gpu_id] = replace(before, holder=gpu.holder, fence=gpu.fence, offline=gpu.offline)
-    best = await Experiments(lab).best("t")
+    found = await Experiments(lab).best("t")
+    best = found.val_bpb if found else None
     crashes = int(await lab.command("HGET", lab.keys("crashes", "t"), "consecutive") or 0)
-    return replace(
-        model, slots=frozenset(slots.items()), best=best.val_bpb if best else None, crashes=crashes
-    )
+    return replace(model, slots=frozenset(slots.items()), best=best, crashes=crashes)
 
 
-def agrees(model: Model, seen: Model) -> bool:
+def agrees(seen: Model, model: Model) -> bool:
     """Whether the records are what the model says."""
     facts = {g: (s.holder, s.fence, s.offline) for g, s in model.slots}
     found = {g: (s.holder, s.fence, s.offline) for g, s in seen.slots}
     return facts == found and (model.best, model.crashes) == (seen.best, seen.crashes)
 
 
-async def statuses(process: Process, names: list[str]) -> dict[str, str]:
-    return {e.experiment_id: e.status for e in await Experiments(process.lab).many(names)}
-
-
 async def open_lab(clients: Clients) -> Model:
     """A tag and six idle GPUs."""
     await clients.invoke("experiment::setup", tag="t")
     for n, gpu_id in enumerate(GPUS):
-        await clients.invoke(
-            "pool::register_gpu", gpu_id=gpu_id, gpu_index=n, gpu_name="H100", vram_mb=80000.0
-        )
+        gpu = {"gpu_id": gpu_id, "gpu_index": n, "gpu_name": "H100", "vram_mb": 80000.0}
+        await clients.invoke("pool::register_gpu", **gpu)
     return Model(frozenset((g, Slot()) for g in GPUS))
-
-
-async def registered(clients: Clients) -> str:
-    return str((await clients.invoke("experiment::register", **idea("t")))["experiment_id"])
 
 
 def chosen(chance: random.Random, names: list[str], leases: Mapping[str, tuple[str, int]]) -> Op:
@@ -335,21 +320,14 @@ async def time_passes(process: Process, model: Model, chance: random.Random) -> 
     return model
 
 
-ONLY_AS_THE_MODEL_SAYS = {"stale_s": 100_000.0}
-"""No GPU falls silent because the machine is slow."""
 SILENCE_S = 100_001.0
 
 
 @pytest.fixture
-async def process(redis_server: EmbeddedRedis) -> AsyncIterator[Process]:
-    async with opened("web", settings_of_its_own(redis_server)) as running:
+async def process(settings: Settings) -> AsyncIterator[Process]:
+    """Of a lab in which no GPU falls silent because the machine is slow."""
+    async with opened("web", settings.model_copy(update={"stale_s": SILENCE_S - 1})) as running:
         yield running
-
-
-def settings_of_its_own(redis: EmbeddedRedis) -> Settings:
-    return Settings.model_validate(
-        {"lab": f"t{uuid.uuid4().hex[:12]}", "redis_url": redis.url} | ONLY_AS_THE_MODEL_SAYS
-    )
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 10))])
@@ -371,28 +349,24 @@ async def test_what_fifty_clients_saw_could_have_happened_one_after_the_other(
 
     for _ in range(ROUNDS):
         names = [n for n in names if n not in dict(model.ended)][:4]
-        names += [await registered(clients) for _ in range(EXPERIMENTS_PER_ROUND - len(names))]
+        for _ in range(EXPERIMENTS_PER_ROUND - len(names)):
+            names.append((await clients.invoke("experiment::register", **idea("t")))["experiment_id"])
         model = await time_passes(process, model, chance)
         clients.history = []
         await asyncio.gather(*(client(2) for _ in range(CLIENTS)))
         operations += len(clients.history)
 
         seen = await observed(process, model)
-        order = linearised(
-            clients.history,
-            model,
-            step,
-            lambda end: agrees(end, seen),  # noqa: B023
-            hopeless,
-            fickle,
-        )
+        ends = partial(agrees, seen)
+        order = linearised(clients.history, model, step, ends, hopeless, fickle)
         assert order is not None, "\n".join(map(repr, clients.history))
         for op in order:
             after = step(model, op)
             assert after is not None
             model = after
         told = {name: ended.answer[0] for name, ended in model.ended}
-        assert await statuses(process, sorted(told)) == told
+        ended = await Experiments(process.lab).many(sorted(told))
+        assert {e.experiment_id: e.status for e in ended} == told
 
     assert operations > ROUNDS * CLIENTS
     audited = await clients.invoke("lab::audit")
@@ -403,47 +377,39 @@ IDLE = Model(frozenset((g, Slot()) for g in GPUS[:2]))
 HELD = IDLE.with_slot(GPUS[0], Slot(holder="t-1", fence=1))
 
 
-@pytest.mark.parametrize(
-    ("what", "start", "ops"),
-    [
-        (
-            "one GPU lent twice",
-            IDLE,
-            [Op("acquire", "t-1", answer=(GPUS[0], 1)), Op("acquire", "t-2", answer=(GPUS[0], 2))],
-        ),
-        (
-            "a fence given twice",
-            IDLE,
-            [Op("acquire", "t-1", answer=(GPUS[0], 1)), Op("acquire", "t-2", answer=(GPUS[1], 1))],
-        ),
-        ("nothing free beside an idle GPU", HELD, [Op("acquire", "t-2", answer=None)]),
-        ("a lease ended that was well", HELD, [Op("lease ended", gpu_id=GPUS[0], answer="expired")]),
-        (
-            "two bests",
-            IDLE,
-            [
-                Op("complete", "t-1", value=1.0, answer=("keep", 1.0)),
-                Op("complete", "t-2", value=0.9, answer=("keep", 0.9)),
-                Op("complete", "t-3", value=0.95, answer=("discard", 1.0)),
-            ],
-        ),
-        (
-            "a lost crash",
-            IDLE,
-            [Op("crash", "t-1", answer=("crash", 1)), Op("crash", "t-2", answer=("crash", 1))],
-        ),
-        ("a stale fence obeyed", HELD, [Op("release", "t-1", GPUS[0], 7, answer="released")]),
-    ],
-)
-def test_a_history_that_could_not_have_happened_is_found(what: str, start: Model, ops: list[Op]) -> None:
-    together = [Seen(op, 0.0, 1.0) for op in ops]
+def acquired(name: str, gpu: int | None, fence: int = 0) -> Op:
+    return Op("acquire", name, answer=None if gpu is None else (GPUS[gpu], fence))
 
-    assert linearised(together, start, step) is None, what
+
+def completed(name: str, value: float, status: str, best: float) -> Op:
+    return Op("complete", name, value=value, answer=(status, best))
+
+
+IMPOSSIBLE: dict[str, tuple[Model, list[Op]]] = {
+    "one GPU lent twice": (IDLE, [acquired("t-1", 0, 1), acquired("t-2", 0, 2)]),
+    "a fence given twice": (IDLE, [acquired("t-1", 0, 1), acquired("t-2", 1, 1)]),
+    "nothing free beside an idle GPU": (HELD, [acquired("t-2", None)]),
+    "a lease ended that was well": (HELD, [Op("lease ended", gpu_id=GPUS[0], answer="expired")]),
+    "two bests": (
+        IDLE,
+        [
+            completed(*told)
+            for told in (("t-1", 1, "keep", 1), ("t-2", 0.9, "keep", 0.9), ("t-3", 0.95, "discard", 1))
+        ],
+    ),
+    "a lost crash": (IDLE, [Op("crash", f"t-{n}", answer=("crash", 1)) for n in (1, 2)]),
+    "a stale fence obeyed": (HELD, [Op("release", "t-1", GPUS[0], 7, answer="released")]),
+}
+
+
+@pytest.mark.parametrize(("start", "ops"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_history_that_could_not_have_happened_is_found(start: Model, ops: list[Op]) -> None:
+    assert linearised([Seen(op, 0.0, 1.0) for op in ops], start, step) is None
 
 
 def test_an_order_against_the_clock_is_found() -> None:
-    first = Seen(Op("acquire", "t-1", answer=None), 0.0, 1.0)
-    later = [Seen(Op("acquire", f"t-{n}", answer=(GPUS[n - 2], n - 1)), 2.0, 3.0) for n in (2, 3)]
+    first = Seen(acquired("t-1", None), 0.0, 1.0)
+    later = [Seen(acquired(f"t-{n}", n - 2, n - 1), 2.0, 3.0) for n in (2, 3)]
 
     assert linearised([first, *later], IDLE, step) is None
     overlapping = replace(first, returned=4.0)
