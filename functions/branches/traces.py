@@ -120,17 +120,17 @@ async def list_traces(request: ListTraces, stores: TraceStores) -> TraceList:
         epoch=forest.epoch,
         select_seq=forest.select_seq,
         open_selections=len(still_open),
-        traces=[branch(t) for t in by_number if request.status in (None, t.status)],
+        traces=[
+            view_of(Branch, t, created_at=stamp(t.created_at), ended_at=stamped(t.ended_at))
+            for t in by_number
+            if request.status in (None, t.status)
+        ],
         total_traces=total_traces,
         nodes=[node(e, e.experiment_id in tips, e.experiment_id in bases) for e in page.experiments],
         total_nodes=page.total,
         next_cursor=page.following,
         drawing="\n".join(drawn(page.experiments)) if request.draw else None,
     )
-
-
-def branch(trace: Trace) -> Branch:
-    return view_of(Branch, trace, created_at=stamp(trace.created_at), ended_at=stamped(trace.ended_at))
 
 
 def node(e: Experiment, is_tip: bool, is_base: bool) -> Node:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -120,11 +119,7 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
     asked = Gpu.model_validate(request.model_dump(exclude={"request_id", "replaced", "environment"}) | whose)
     while True:
         found = await pool.register(
-            asked,
-            request.environment,
-            of_any=caller.is_lab,
-            most_of_owner=most,
-            replaced=request.replaced,
+            asked, request.environment, of_any=caller.is_lab, most_of_owner=most, replaced=request.replaced
         )
         if found == "full":
             raise Conflict(
@@ -208,13 +203,9 @@ async def heartbeat(request: Heartbeat, call: Call, pool: Pool, settings: Settin
         gpu = held.gpu
         check_own_gpu(call.caller, gpu, gpu.gpu_id)
         found = beat(held, request.fence)
+        stops = found.action == "stop"
         status = pool.heartbeat(
-            change,
-            held,
-            health,
-            renewed=found.renewed,
-            stops=found.action == "stop",
-            lease_s=settings.stale_s,
+            change, held, health, renewed=found.renewed, stops=stops, lease_s=settings.stale_s
         )
         return Alive(ok=True, status=status, fence=gpu.fence, experiment_id=gpu.holder, action=found.action)
 
@@ -328,7 +319,8 @@ async def probe(request: Probe, stores: GpuStores, settings: Settings) -> Probin
         if baseline_id is None:
             return Probing(retest_id=None)
         facts = await stores.experiments.retest_facts(baseline_id)
-        if not _can_tell(facts.experiment, gpu) or _is_under_way(facts.retests, gpu):
+        is_under_way = any(r.status in OPEN and r.pinned_gpu == gpu.gpu_id for r in facts.retests)
+        if is_under_way or not _can_tell(facts.experiment, gpu):
             return Probing(retest_id=None)
         retest = retest_of(facts.experiment, facts.retests, facts.policy)
         try:
@@ -344,10 +336,6 @@ def _can_tell(baseline: Experiment, gpu: Gpu) -> bool:
     """Whether a run of the baseline on this GPU would test it, and the lab lends it."""
     same_class = may_run(baseline.model_copy(update={"retest_of": baseline.experiment_id}), gpu)
     return is_probe(baseline) and same_class and gpu.owner is None
-
-
-def _is_under_way(retests: Sequence[Experiment], gpu: Gpu) -> bool:
-    return any(r.status in OPEN and r.pinned_gpu == gpu.gpu_id for r in retests)
 
 
 class Drain(Command):

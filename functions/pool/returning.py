@@ -53,26 +53,19 @@ async def release(request: Release, call: Call, stores: GpuStores) -> Released:
     proven = request.proven and (caller.may_do_all or (caller.is_worker and owns_gpu(caller, gpu)))
     match await stores.pool.release(gpu.gpu_id, holder, request.fence, proven=proven):
         case "busy":
-            raise in_use(gpu, holder)
+            raise Conflict(
+                f"a worker runs {holder} on {gpu.gpu_id}",
+                hint="it gives the GPU back itself; POST /api/experiment/stop ends the run",
+                fields={"holder": holder},
+            )
         case "other":
-            raise lent_to_another(gpu, holder, request.fence)
+            raise Conflict(
+                f"{gpu.gpu_id} is lent to {gpu.holder!r} with fence {gpu.fence}, not to {holder!r} with"
+                f" {request.fence or 'any'}",
+                hint="only the holder releases a GPU; an operator drains it with POST /api/pool/drain",
+                fields={"holder": gpu.holder},
+            )
     return Released(released=True)
-
-
-def in_use(gpu: Gpu, holder: str) -> Conflict:
-    return Conflict(
-        f"a worker runs {holder} on {gpu.gpu_id}",
-        hint="it gives the GPU back itself; POST /api/experiment/stop ends the run",
-        fields={"holder": holder},
-    )
-
-
-def lent_to_another(gpu: Gpu, holder: str, fence: int | None) -> Conflict:
-    return Conflict(
-        f"{gpu.gpu_id} is lent to {gpu.holder!r} with fence {gpu.fence}, not to {holder!r} with {fence or 'any'}",
-        hint="only the holder releases a GPU; an operator drains it with POST /api/pool/drain",
-        fields={"holder": gpu.holder},
-    )
 
 
 class GiveBack(Command):

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from functions.experiments.rules.reports import check_open
 from functions.kernel.contract import MIB, Call, Command, Response, function
-from functions.kernel.lanes import Extension, Order, Source
+from functions.kernel.lanes import Extension, Order
 from functions.kernel.rules.access import check_own_gpu
 from functions.runs.rules.stopping import checkpoint, drawn, judge, looks_at, rank_of
 from functions.runs.rules.ticks import MOST_PROGRESS, bucket_of, is_within_budget, last_value
@@ -31,9 +31,6 @@ class LeaseStores:
     pool: Pool
 
 
-# -- The lab's side of the lease under which a worker trains one attempt.
-
-
 class OfLease(Command):
     """A worker's message about an attempt; it names the lease."""
 
@@ -42,55 +39,12 @@ class OfLease(Command):
     fence: int = Field(ge=1, description="the lease's", examples=[17])
 
 
-@dataclass(frozen=True)
-class AttemptLease:
-    """The lab's side of an attempt, for one message of its worker."""
-
-    stores: LeaseStores
-    call: Call
-    experiment: Experiment
-    """As it was leased."""
-    attempt: int
-    fence: int
-    lease_s: float
-
-    @property
-    def gpu_id(self) -> str:
-        return self.experiment.gpu_id or "none"
-
-    async def begin(self, runner: str, before: Footprint | None) -> bool:
-        """Begin the attempt; False: another process has begun it, or the lease is over."""
-        return await self.stores.experiments.start(
-            self.experiment,
-            attempt=self.attempt,
-            fence=self.fence,
-            runner=runner,
-            lease_s=self.lease_s,
-            footprint=before,
-        )
-
-    async def built(self, source: Source) -> Order:
-        """Store which code the attempt trains."""
-        e = self.experiment
-        is_ours = await self.stores.experiments.note_source(
-            e,
-            attempt=self.attempt,
-            fence=self.fence,
-            tree_id=source.tree_id,
-            patch=source.patch,
-            differs=source.differs,
-        )
-        return "continue" if is_ours else "lost"
-
-
-async def lease_of(
-    request: OfLease, call: Call, stores: LeaseStores, lease_s: float
-) -> tuple[AttemptLease, Gpu | None]:
-    """The lease that a worker names, and its GPU. Raises NotFound: no such experiment. Forbidden: another's."""
+async def leased(request: OfLease, call: Call, stores: LeaseStores) -> tuple[Experiment, Gpu | None]:
+    """The experiment of a worker's attempt, and its GPU. Raises NotFound, and Forbidden for another worker's GPU."""
     e, gpu_id = await stores.experiments.of_attempt(request.experiment_id, request.attempt)
     gpu = await stores.pool.find(gpu_id) if gpu_id else None
     check_own_gpu(call.caller, gpu, gpu_id or f"the GPU of {e.experiment_id}")
-    return AttemptLease(stores, call, e, request.attempt, request.fence, lease_s), gpu
+    return e, gpu
 
 
 async def ranked(
@@ -144,12 +98,19 @@ class RunBegun(Response):
 @function("gpu::begin", role="worker", writes=True, keeps_answer=False)
 async def begin(request: BeginRun, call: Call, stores: LeaseStores, settings: Settings) -> RunBegun:
     """Begin an attempt under its lease; the fence lets one process do so, which may ask again."""
-    lease, gpu = await lease_of(request, call, stores, settings.stale_s)
-    e = lease.experiment
+    e, gpu = await leased(request, call, stores)
     if e.status == "running" and (e.attempt, e.fence) == (request.attempt, request.fence):
         is_ours = gpu is not None and (gpu.fence, gpu.runner) == (request.fence, request.runner)
         return RunBegun(begun=is_ours)
-    return RunBegun(begun=await lease.begin(request.runner, request.footprint))
+    begun = await stores.experiments.start(
+        e,
+        attempt=request.attempt,
+        fence=request.fence,
+        runner=request.runner,
+        lease_s=settings.stale_s,
+        footprint=request.footprint,
+    )
+    return RunBegun(begun=begun)
 
 
 BODY_LIMIT = 6 * MIB
@@ -174,16 +135,19 @@ class RunKnown(Response):
 
 
 @function("gpu::built", role="worker", writes=True, keeps_answer=False, body_limit=BODY_LIMIT)
-async def built(request: RunBuilt, call: Call, stores: LeaseStores, settings: Settings) -> RunKnown:
+async def built(request: RunBuilt, call: Call, stores: LeaseStores) -> RunKnown:
     """Store what code an attempt trains, before it trains."""
-    lease, _ = await lease_of(request, call, stores, settings.stale_s)
+    e, _ = await leased(request, call, stores)
+    sent = request.patch_base64
     try:
-        patch = (
-            None if request.patch_base64 is None else base64.b64decode(request.patch_base64, validate=True)
-        )
+        patch = None if sent is None else base64.b64decode(sent, validate=True)
     except ValueError as problem:  # also of characters that are not ASCII
         raise Invalid(f"patch_base64 is no base64: {problem}", hint="send RFC 4648 base64") from problem
-    return RunKnown(order=await lease.built(Source(request.tree_id, patch, request.differs)))
+    lease = {"attempt": request.attempt, "fence": request.fence}
+    is_ours = await stores.experiments.note_source(
+        e, **lease, tree_id=request.tree_id, patch=patch, differs=request.differs
+    )
+    return RunKnown(order="continue" if is_ours else "lost")
 
 
 class RenewRun(OfLease):

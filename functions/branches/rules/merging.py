@@ -177,10 +177,8 @@ def _best_base(traces: Iterable[Trace], parents: Collection[str], facts: Selecti
     """Fields that name the best base among the traces whose tip is a parent of the merge."""
     above = [trace for trace in traces if trace.tip in parents]
     best = next(iter(in_order(above, facts.values, facts.tag.direction)), None)
-    return {
-        "base_experiment_id": best.base if best else None,
-        "base_commit_sha": best.base_commit_sha if best else None,
-    }
+    base, commit_sha = (best.base, best.base_commit_sha) if best else (None, None)
+    return {"base_experiment_id": base, "base_commit_sha": commit_sha}
 
 
 def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:

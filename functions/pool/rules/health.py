@@ -110,14 +110,8 @@ def judge_sample(gpu: Gpu, problem: str | None) -> FlagChange | None:
 WorkerView = dict[str, Any]
 STATUSES: tuple[GpuStatus, ...] = get_args(GpuStatus)
 TIMES = (
-    "registered_at",
-    "heartbeat_at",
-    "idle_since",
-    "leased_at",
-    "lease_expires_at",
-    "deadline",
-    "sampled_at",
-    "tripped_until",
+    *("registered_at", "heartbeat_at", "idle_since", "leased_at"),
+    *("lease_expires_at", "deadline", "sampled_at", "tripped_until"),
 )
 
 

@@ -22,7 +22,6 @@ def longest_s(policy: Policy) -> float:
 
 
 def default_timeout_s(budget_s: float) -> float:
-    """Default timeout of a run with this budget, in seconds."""
     return 2 * budget_s + 60
 
 
@@ -44,22 +43,11 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
     if caller.may_do_all:
         return
     usual, asked = Policy(), policy.budgets
+    base, times = "budgets.base_s and budgets.max_timeout_s", " times the baseline's"
     for what, unit, names, value, most in (
         ("extensions of", " s", "budgets.extend_s", asked.extend_s, usual.budgets.extend_s),
-        (
-            "a training time of",
-            " times the baseline's",
-            "budgets.overrun",
-            asked.overrun,
-            usual.budgets.overrun,
-        ),
-        (
-            "runs of up to",
-            " s",
-            "budgets.base_s and budgets.max_timeout_s",
-            longest_s(policy),
-            longest_s(usual),
-        ),
+        ("a training time of", times, "budgets.overrun", asked.overrun, usual.budgets.overrun),
+        ("runs of up to", " s", base, longest_s(policy), longest_s(usual)),
     ):
         if value > most:
             raise Forbidden(

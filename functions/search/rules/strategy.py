@@ -108,13 +108,9 @@ def mode_yields(ends: Iterable[End]) -> dict[Mode, Yield]:
 def best_mode(ends: Sequence[End], near_misses: int) -> tuple[Mode, Yield]:
     """The mode with the highest bound, and its yield; needs two near misses to combine, a keep to go on with."""
     found = mode_yields(ends)
-    is_possible: dict[Mode, bool] = {
-        "explore": True,
-        "exploit": kept_category(ends) is not None,
-        "combine": near_misses >= 2,
-        "ablation": True,
-    }
-    bounds: dict[Mode, float] = {mode: found.get(mode, NONE).bound for mode in MODES if is_possible[mode]}
+    is_possible = {"exploit": kept_category(ends) is not None, "combine": near_misses >= 2}
+    modes = [mode for mode in MODES if is_possible.get(mode, True)]
+    bounds: dict[Mode, float] = {mode: found.get(mode, NONE).bound for mode in modes}
     best = max(bounds, key=bounds.__getitem__)
     return best, found.get(best, NONE)
 
