@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import pytest
 from redis import exceptions
@@ -20,12 +20,6 @@ from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.settings import Settings
 from state.wakeups import Wakeups
-
-
-def password_of(server: EmbeddedRedis) -> str:
-    found = re.search(r"//:(\w+)@", server.url)
-    assert found is not None
-    return found[1]
 
 
 class Relay:
@@ -43,7 +37,7 @@ class Relay:
     async def listening(self) -> AsyncIterator[Relay]:
         listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
-        self.url = f"redis://:{password_of(self._server)}@127.0.0.1:{port}"
+        self.url = f"redis://:{urlsplit(self._server.url).password}@127.0.0.1:{port}"
         pumps = asyncio.all_tasks()
         try:
             yield self

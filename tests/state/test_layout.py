@@ -64,29 +64,28 @@ async def test_two_processes_that_make_a_lab_at_once_make_one(
     await second.close()
 
 
-async def test_a_process_knows_when_its_lab_was_made_anew(lab: Lab) -> None:
+@pytest.mark.parametrize(("key", "said"), [("layout", "has layout 99 now"), ("identity", "was made anew")])
+async def test_a_process_knows_when_its_lab_was_made_anew_or_outgrows_it(
+    lab: Lab, key: str, said: str
+) -> None:
     assert await lab.outlived() is None
-    await lab.command("SET", lab.keys("identity"), "another")
+    await lab.command("SET", lab.keys(key), "99")
 
-    with pytest.raises(Unavailable, match="made anew"):
+    assert said in (await lab.outlived() or "")
+    with pytest.raises(Unavailable, match="made anew" if key == "identity" else "its layout is 99"):
         await lab.check()
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("key", "value"), [("layout", "99"), ("identity", "another")])
 def test_a_process_ends_in_order_when_the_lab_outgrows_it(
-    settings: Settings, redis_server: EmbeddedRedis, tmp_path: Path, key: str, value: str
+    settings: Settings, redis_server: EmbeddedRedis, tmp_path: Path
 ) -> None:
-    environment = os.environ | {
-        "NIGHTJAR_LAB": settings.lab,
-        "NIGHTJAR_REDIS_URL": redis_server.url,
-        "NIGHTJAR_DATA": str(tmp_path),
-        "NIGHTJAR_STALE_S": "2.4",
-    }
+    own = {"NIGHTJAR_LAB": settings.lab, "NIGHTJAR_REDIS_URL": redis_server.url, "NIGHTJAR_STALE_S": "2.4"}
     command = [sys.executable, "-P", "-m", "triggers.clock"]
+    environment = os.environ | own | {"NIGHTJAR_DATA": str(tmp_path)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as clock:
         try:
-            asyncio.run(_outgrow(settings.lab, redis_server.url, key, value))
+            asyncio.run(_outgrow(settings.lab, redis_server.url))
 
             _, said = clock.communicate(timeout=60)
         finally:
@@ -96,9 +95,9 @@ def test_a_process_ends_in_order_when_the_lab_outgrows_it(
     assert "ends: the lab" in said
 
 
-async def _outgrow(name: str, url: str, key: str, value: str) -> None:
+async def _outgrow(name: str, url: str) -> None:
     lab = Lab(name, url)
     while not await Presence(lab).alive(60):  # noqa: ASYNC110 - it is another process that comes
         await asyncio.sleep(0.05)
-    await lab.command("SET", lab.keys(key), value)
+    await lab.command("SET", lab.keys("identity"), "another")
     await lab.close()

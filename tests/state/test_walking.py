@@ -12,21 +12,12 @@ from state.client import Lab
 from state.experiments import Experiments
 from state.reads import STEPS
 from state.records import Experiment, Mention, SelectionRecord, Status
+from tests.functions.sample import experiment
 
 
 def node(number: int, parents: Sequence[int] = (), status: Status = "discard", **more: object) -> Experiment:
-    return Experiment.model_validate(
-        {
-            **dict.fromkeys(("hypothesis", "description", "category", "commit_sha", "diff_summary"), "x"),
-            "experiment_id": f"t-{number}",
-            "tag": "t",
-            "number": number,
-            "status": status,
-            "parent_ids": [f"t-{parent}" for parent in parents],
-            "registered_at": 0.0,
-            **more,
-        }
-    )
+    names = {"experiment_id": f"t-{number}", "tag": "t", "parent_ids": [f"t-{parent}" for parent in parents]}
+    return experiment(number, status=status, **names, **more)
 
 
 async def stored(lab: Lab, *nodes: Experiment) -> Experiments:
@@ -121,26 +112,21 @@ def mentions(lab: Lab, *texts: str) -> list[Mention]:
     return reads.rows(lab, Mention, "finished", limit=len(rows)).presented(rows)
 
 
-def test_a_record_of_a_list_is_remembered_up_to_2000_characters(process: Process) -> None:
-    short, long = "x" * (2000 - len("t-0other")), "x" * (2001 - len("t-0other"))
-
-    (first,), (again,) = mentions(process.lab, short), mentions(process.lab, short)
-    (first_long,), (again_long,) = mentions(process.lab, long), mentions(process.lab, long)
-
-    assert first is again
-    assert first_long is not again_long
-    assert first_long == again_long
-
-
-def test_the_newest_512_records_of_lists_are_remembered(process: Process) -> None:
+def test_the_newest_512_records_of_lists_are_remembered_if_they_have_up_to_2000_characters(
+    process: Process,
+) -> None:
     def others(count: int, kind: str) -> None:
         mentions(process.lab, *(f"{kind} {nth}" for nth in range(count)))
 
-    (first,) = mentions(process.lab, "the first")
+    short, long = "x" * (2000 - len("t-0other")), "x" * (2001 - len("t-0other"))
+    (first_long,), (again_long,) = mentions(process.lab, long), mentions(process.lab, long)
+    (first,) = mentions(process.lab, short)
     others(511, "few")
-    (again,) = mentions(process.lab, "the first")
+    (again,) = mentions(process.lab, short)
     others(512, "many")
-    (anew,) = mentions(process.lab, "the first")
+    (anew,) = mentions(process.lab, short)
 
+    assert first_long is not again_long
+    assert first_long == again_long
     assert first is again
     assert anew is not again

@@ -142,8 +142,8 @@ async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
     await add_gpu(client)
     name = await registered(client)
     await told(client, "/api/pool/acquire", experiment_id=name)
-    await told(client, "/api/pool/release", gpu_id="host:gpu0")
-    await told(client, "/api/pool/deregister", gpu_id="host:gpu0")
+    for verb in ("release", "deregister"):
+        await told(client, f"/api/pool/{verb}", gpu_id="host:gpu0")
 
     await told(client, "/api/experiment/crash", experiment_id=name, error="boom")
 
@@ -232,59 +232,44 @@ async def waiting(
     return task
 
 
-async def test_wait_answers_when_the_state_changes(client: httpx.AsyncClient, process: Process) -> None:
+async def test_wait_answers_when_the_state_changes_or_sleeps_until_it_is_finished(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await open_tag(client)
-    name = await registered(client, commit_sha="abc1234")
+    name, other = await registered(client, commit_sha="abc1234"), await registered(client)
     task = await waiting(client, process, name, "timeout=50")
+    until_finished = await waiting(client, process, other, "timeout=50&until=finished")
 
     await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
-    outcome = await task
+    await told(client, "/api/gpu/train", experiment_id=other)
+    await told(client, "/api/experiment/stop", experiment_id=other)
+    outcome, stopped = await task, await until_finished
 
     assert (outcome["status"], outcome["changed"], outcome["finished"]) == ("keep", True, True)
     assert (outcome["val_bpb"], outcome["improved"], outcome["best_val_bpb"]) == (0.99, True, 0.99)
     assert (outcome["action"], outcome["base_commit_sha"]) == ("keep_commit", "abc1234")
     assert outcome["next"]
+    assert (stopped["status"], stopped["action"]) == ("stopped", "git_reset")
 
 
-async def test_wait_until_finished_sleeps_through_other_changes(
+async def test_a_submitted_experiment_is_queued_and_told_what_it_waits_for(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
-    name = await registered(client)
-    task = await waiting(client, process, name, "timeout=50&until=finished")
-
-    await told(client, "/api/gpu/train", experiment_id=name)
-    await told(client, "/api/experiment/stop", experiment_id=name)
-    outcome = await task
-
-    assert (outcome["status"], outcome["action"]) == ("stopped", "git_reset")
-
-
-async def test_a_submitted_experiment_is_queued_and_told_what_it_waits_for(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
+    before = await dump(process.lab)
+    for untrainable in ({"gpu_id": "host:none"}, {"timeout_s": 1e9}):
+        problem(await curl(client, "/api/experiment/submit", idea(**untrainable)))
+    assert await dump(process.lab) == before
 
     answers = [await told(client, "/api/experiment/submit", **idea()) for _ in range(2)]
     outcome = await asked(client, "/api/experiment/mar11-2/wait?timeout=0")
 
     assert [a["status"] for a in answers] == ["queued", "queued"]
-    assert [a["queue"] for a in answers] == [{"position": 1, "workers": 0}, {"position": 2, "workers": 0}]
-    assert "./nightjar worker" in answers[0]["next"]
-    assert outcome["queue"] == {"position": 2, "workers": 0}
-    assert "./nightjar worker" in outcome["next"]
+    queues = [each["queue"] for each in (*answers, outcome)]
+    assert queues == [{"position": place, "workers": 0} for place in (1, 2, 2)]
+    assert all("./nightjar worker" in each["next"] for each in (*answers, outcome))
     assert answers[0]["wait_url"] == "/api/experiment/mar11-1/wait"
     assert answers[0]["status_url"] == "/api/invocation/mar11-1.1"
-
-
-@pytest.mark.parametrize("wrong", [{"gpu_id": "host:none"}, {"timeout_s": 1e9}])
-async def test_a_submission_that_cannot_be_trained_registers_nothing(
-    client: httpx.AsyncClient, process: Process, wrong: dict[str, Any]
-) -> None:
-    await open_tag(client)
-    before = await dump(process.lab)
-
-    problem(await curl(client, "/api/experiment/submit", idea(**wrong)))
-
-    assert await dump(process.lab) == before
 
 
 async def test_a_training_is_accepted_and_its_invocation_followed(
@@ -482,36 +467,27 @@ async def test_the_pool_lists_and_counts_every_gpu(
     assert await dump(process.lab) == before
 
 
-async def test_registering_a_leased_gpu_again_leaves_the_lease(client: httpx.AsyncClient) -> None:
+async def test_a_leased_gpu_keeps_its_lease_when_it_registers_again_and_who_waits_gets_it_next(
+    client: httpx.AsyncClient,
+) -> None:
     await open_tag(client)
     await add_gpu(client)
-    name = await registered(client)
-    lease = await told(client, "/api/pool/acquire", experiment_id=name)
+    holder, other = await registered(client), await registered(client)
+    lease = await told(client, "/api/pool/acquire", experiment_id=holder)
 
     again = await add_gpu(client)
+    task = asyncio.create_task(told(client, "/api/pool/acquire", experiment_id=other, wait=50))
+    await asyncio.sleep(0.02)
 
-    assert (again["worker"]["status"], again["worker"]["experiment_id"]) == ("training", name)
-    assert (await told(client, "/api/pool/acquire", experiment_id=name))["fence"] == lease["fence"]
+    assert (again["worker"]["status"], again["worker"]["experiment_id"]) == ("training", holder)
+    assert (await told(client, "/api/pool/acquire", experiment_id=holder))["fence"] == lease["fence"]
+    await told(client, "/api/pool/release", gpu_id="host:gpu0", experiment_id=holder)
+    assert (await task)["acquired"] is True
 
 
 async def test_a_heartbeat_of_an_unknown_gpu_is_not_found(operator: httpx.AsyncClient) -> None:
     for path in ("heartbeat", "release", "drain", "deregister"):
-        document = await refused(operator, 404, f"/api/pool/{path}", gpu_id="host:none")
-
-        assert "register" in document["hint"]
-
-
-async def test_acquire_waits_for_a_gpu_that_comes_free(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    await add_gpu(client)
-    holder, other = await registered(client), await registered(client)
-    await told(client, "/api/pool/acquire", experiment_id=holder)
-    task = asyncio.create_task(told(client, "/api/pool/acquire", experiment_id=other, wait=50))
-    await asyncio.sleep(0.02)
-
-    await told(client, "/api/pool/release", gpu_id="host:gpu0", experiment_id=holder)
-
-    assert (await task)["acquired"] is True
+        assert "register" in (await refused(operator, 404, f"/api/pool/{path}", gpu_id="host:none"))["hint"]
 
 
 async def test_a_drained_gpu_finishes_its_run_and_gets_no_other(
