@@ -84,12 +84,14 @@ LONGER = SeedScores("best", 0.9700, (0.9706, 0.5))
         ((BEST.first - 2 * 0.51 * SIGMA, *BEST.fresh), BEST, SIGMA, True),
         ((BEST.first - 2 * 0.49 * SIGMA, *BEST.fresh), BEST, SIGMA, False),
         ((0.9690, 0.9698), LONGER, SIGMA, True),
+        ((0.9690, 0.9715), LONGER, SIGMA, False),
         ((BEST.first, *BEST.fresh), BEST, 0.0, False),
         ((BEST.first, *BEST.fresh), BEST, None, False),
     ],
     ids=[
         *("a gain that is there again", "a lucky run", "means half a standard error apart", "means nearer"),
-        *("a run that only one side has", "equal without noise", "equal with an unknown noise"),
+        *("a run that only one side has", "a lucky run beside one that only one side has"),
+        *("equal without noise", "equal with an unknown noise"),
     ],
 )
 def test_a_win_is_confirmed(
