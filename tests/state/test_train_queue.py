@@ -151,7 +151,7 @@ async def test_a_rewritten_job_is_refused_and_removed_and_nothing_of_it_runs_or_
 
 
 def data(args: Sequence[str] = (), **changes: object) -> bytes:
-    """What a job holds that calls its one entry with these arguments and a changed payload."""
+    """Content of a job: these arguments of its one entry, and a changed payload."""
     named = {"function": "gpu::train", "payload": ATTEMPT | changes}
     return zlib.compress(json.dumps([TrainJob.ENTRY, None, args, named]).encode())
 

@@ -117,7 +117,7 @@ def _of_all(r: float, narrower: float) -> float:
 
 
 def learnt(e: Experiment, value: float, ends: Peers, direction: Direction) -> Learnt | None:
-    """What a trend learns from a run that is judged by this value; None if it was never ranked."""
+    """Contribution of a run with this final value to the trends; None if the run was never ranked."""
     if not e.places:
         return None
     v = score_of(standing(direction, lower=ends.lower, equal=ends.equal, peers=ends.runs).place)
