@@ -61,6 +61,10 @@ class TagUnderTest:
         submitted = await self.told("/api/experiment/submit", **labs.idea(**changes))
         return str(submitted["experiment_id"])
 
+    async def leased(self) -> list[str]:
+        """The experiments to which GPUs are lent now."""
+        return sorted((await self.told("/api/pool/dispatch"))["leased"])
+
     async def trained(self, value: float, *, unjudged: bool = False, **changes: Any) -> dict[str, Any]:
         """The verdict on a new experiment that a worker trained."""
         return await self.measured(await self.submit(**changes), value, unjudged=unjudged)

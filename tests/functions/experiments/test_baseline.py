@@ -26,14 +26,10 @@ async def submitted(tag: TagUnderTest, **changes: Any) -> dict[str, Any]:
     return await tag.told("/api/experiment/submit", **idea(**changes))
 
 
-async def leased(tag: TagUnderTest) -> list[str]:
-    return sorted((await tag.told("/api/pool/dispatch"))["leased"])
-
-
 async def ran(tag: TagUnderTest, value: float, **changes: Any) -> dict[str, Any]:
     """The verdict on a new experiment that a worker trained."""
     name = str((await submitted(tag, **changes))["experiment_id"])
-    await leased(tag)
+    await tag.leased()
     return await ended(tag, name, value)
 
 
@@ -67,14 +63,14 @@ async def test_the_first_submit_brings_the_baseline_which_alone_is_dispatched(ta
     assert ours["hint"] is not None
     baseline = await tag.experiment("mar11-1")
     assert (baseline["baseline"], baseline["commit_sha"], baseline["status"]) == (True, BASE, "queued")
-    assert await leased(tag) == ["mar11-1"]
-    assert await leased(tag) == []
+    assert await tag.leased() == ["mar11-1"]
+    assert await tag.leased() == []
     assert await tag.faults() == []
 
     answer = await ended(tag, "mar11-1", 1.0)
 
     assert (answer["status"], answer["improved"], answer["action"]) == ("keep", True, "keep_commit")
-    assert await leased(tag) == ["mar11-2"]
+    assert await tag.leased() == ["mar11-2"]
     assert (await tag.asked("/api/experiment/mar11-3/wait?timeout=0"))["queue"]["position"] == 1
     assert [e["lifted"] for e in await tag.events("tag.resumed")] == ["baseline"]
 
@@ -98,7 +94,7 @@ async def test_a_stopped_baseline_opens_the_gate_and_the_next_submit_brings_anot
     await opened(tag)
     await submitted(tag, agent="ann")
     await tag.told("/api/experiment/stop", experiment_id="mar11-1")
-    assert await leased(tag) == ["mar11-2"]
+    assert await tag.leased() == ["mar11-2"]
     assert await tag.faults() == []
     brief = await tag.told("/api/report/brief", tag="mar11", agent="bob")
 
@@ -107,10 +103,10 @@ async def test_a_stopped_baseline_opens_the_gate_and_the_next_submit_brings_anot
     assert "the lab runs the unchanged train.py" in brief["next"]
     assert (await found(tag, "mar11-3")).baseline
     await ended(tag, "mar11-2", 0.9)
-    assert await leased(tag) == ["mar11-3"]
+    assert await tag.leased() == ["mar11-3"]
     assert await tag.faults() == []
     await ended(tag, "mar11-3", 1.0)
-    assert await leased(tag) == ["mar11-4"]
+    assert await tag.leased() == ["mar11-4"]
     assert (await tag.told("/api/experiment/baseline", tag="mar11"))["baseline_id"] == "mar11-3"
 
 
@@ -124,7 +120,7 @@ async def test_ideas_that_were_let_in_wait_again_behind_the_next_baseline_each_i
     await tag.told("/api/experiment/stop", experiment_id="mar11-1")
     await add_gpu(tag.client, GPUS[0])
     await tag.told("/api/pool/drain", gpu_id=GPUS[0])
-    assert await leased(tag) == []
+    assert await tag.leased() == []
     assert [e.experiment_id for e in await waiting(tag.lab)] == ["mar11-2", "mar11-3"]
 
     later = await submitted(tag, agent="ann", commit_sha=BASE)
@@ -133,9 +129,9 @@ async def test_ideas_that_were_let_in_wait_again_behind_the_next_baseline_each_i
     assert [e.experiment_id for e in await waiting(tag.lab)] == ["mar11-5"]
     assert await tag.faults() == []
     await tag.told("/api/pool/drain", gpu_id=GPUS[0], undo=True)
-    assert await leased(tag) == ["mar11-5"]
+    assert await tag.leased() == ["mar11-5"]
     await ended(tag, "mar11-5", 1.0)
-    assert await leased(tag) == ["mar11-2"]
+    assert await tag.leased() == ["mar11-2"]
     assert [e.experiment_id for e in await waiting(tag.lab)] == ["mar11-3"]
     assert [e.experiment_id for e in await waiting(tag.lab, GPUS[0])] == ["mar11-4"]
 
@@ -151,9 +147,9 @@ async def test_a_registered_base_commit_becomes_the_baseline_that_what_waits_wai
     await tag.told("/api/gpu/train", experiment_id=base)
 
     assert await tag.faults() == []
-    assert await leased(tag) == [base]
+    assert await tag.leased() == [base]
     await ended(tag, base, 1.0)
-    assert await leased(tag) == ["mar11-1"]
+    assert await tag.leased() == ["mar11-1"]
 
 
 async def test_a_registered_experiment_that_is_to_be_trained_waits_for_the_baseline_too(
@@ -165,9 +161,9 @@ async def test_a_registered_experiment_that_is_to_be_trained_waits_for_the_basel
     accepted = await tag.told("/api/gpu/train", experiment_id=name)
 
     assert "waits for its baseline mar11-2" in accepted["next"]
-    assert await leased(tag) == ["mar11-2"]
+    assert await tag.leased() == ["mar11-2"]
     await ended(tag, "mar11-2", 1.0)
-    assert await leased(tag) == [name]
+    assert await tag.leased() == [name]
 
 
 async def test_gpus_that_stand_idle_run_the_baseline_on_further_seeds(tag: TagUnderTest) -> None:
@@ -175,15 +171,15 @@ async def test_gpus_that_stand_idle_run_the_baseline_on_further_seeds(tag: TagUn
     await tag.told("/api/tag/budget", tag="mar11", runs=10)
     await submitted(tag)
 
-    assert await leased(tag) == ["mar11-1", "mar11-1.2", "mar11-1.3"]
-    assert await leased(tag) == []
+    assert await tag.leased() == ["mar11-1", "mar11-1.2", "mar11-1.3"]
+    assert await tag.leased() == []
     for name, value in (("mar11-1.2", 1.001), ("mar11-1", 1.0), ("mar11-1.3", 0.999)):
         await ended(tag, name, value)
 
     summary = await tag.summary()
     assert (summary["noise"]["df"], summary["noise"]["sigma"]) == (2, pytest.approx(0.001))
     assert summary["budget"]["runs"]["spent"] == 3
-    assert await leased(tag) == ["mar11-2"]
+    assert await tag.leased() == ["mar11-2"]
     assert (await ended(tag, "mar11-2", 0.9))["p_better"] > 0.99
 
 
@@ -204,26 +200,26 @@ async def test_a_pause_and_the_baseline_hold_back_each_for_itself(tag: TagUnderT
     await submitted(tag)
     await submitted(tag, gpu_id=GPUS[0])
     await tag.told("/api/tag/pause", tag="mar11")
-    assert await leased(tag) == []
+    assert await tag.leased() == []
     assert await tag.faults() == []
 
     await tag.told("/api/tag/unpause", tag="mar11")
 
-    assert await leased(tag) == ["mar11-1"]
+    assert await tag.leased() == ["mar11-1"]
     assert await tag.faults() == []
     await tag.told("/api/tag/pause", tag="mar11")
     await ended(tag, "mar11-1", 1.0)
-    assert await leased(tag) == []
+    assert await tag.leased() == []
     assert await tag.faults() == []
     await tag.told("/api/tag/unpause", tag="mar11")
-    assert await leased(tag) == ["mar11-2"]
+    assert await tag.leased() == ["mar11-2"]
 
 
 async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTest) -> None:
     traces = {"mode": "multi", "target_traces": 3, "max_parallel": 9}
     await opened(tag, traces=traces)
     await tag.told("/api/experiment/baseline", tag="mar11")
-    await leased(tag)
+    await tag.leased()
     await ended(tag, "mar11-1", 1.0)
 
     statuses = []
@@ -244,7 +240,7 @@ async def test_the_best_stays_what_the_baseline_measured_first_whichever_run_end
 ) -> None:
     await opened(tag, gpus=2, baseline_repeats=1)
     await submitted(tag)
-    assert await leased(tag) == ["mar11-1", "mar11-1.2"]
+    assert await tag.leased() == ["mar11-1", "mar11-1.2"]
     values = {"mar11-1": 1.0, "mar11-1.2": 1.1}
 
     for name in order:
@@ -259,7 +255,7 @@ async def test_what_an_agent_says_of_the_base_commit_does_not_move_what_roots_ha
 ) -> None:
     await opened(tag, traces={"mode": "multi", "target_traces": 3, "max_parallel": 9})
     await tag.told("/api/experiment/baseline", tag="mar11")
-    await leased(tag)
+    await tag.leased()
     await tag.tried(9.0, commit_sha=BASE)
     await ended(tag, "mar11-1", 1.0)
 
@@ -274,14 +270,14 @@ async def test_a_tag_whose_queue_is_broken_holds_up_no_other_tag(
     tag.is_sound = False
     await opened(tag)
     await submitted(tag)
-    await leased(tag)
+    await tag.leased()
     await ended(tag, "mar11-1", 1.0)
     await tag.lab.command("DEL", tag.lab.keys.parked("mar11"))
     await open_tag(tag.client, "other")
 
     await tag.told("/api/experiment/submit", **idea("other"))
 
-    assert await leased(tag) == ["other-1"]
+    assert await tag.leased() == ["other-1"]
     assert "does not stand still" in caplog.text
 
 
@@ -292,7 +288,7 @@ async def test_who_asks_what_to_do_is_told_that_the_lab_runs_the_baseline(tag: T
     before = await tag.told("/api/search/suggest", tag="mar11")
     await submitted(tag)
     waits = await tag.told("/api/search/suggest", tag="mar11")
-    await leased(tag)
+    await tag.leased()
     await begun(tag.process, "mar11-1")
     runs = await tag.told("/api/search/suggest", tag="mar11")
     said.append((await tag.told("/api/report/brief", tag="mar11", agent="bob"))["next"])

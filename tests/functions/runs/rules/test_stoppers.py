@@ -29,7 +29,7 @@ from functions.runs.rules.stopping import (
 from functions.runs.rules.ticks import bucket_of
 from functions.swarm.rules.shapes import SwarmStrategy
 from state.facts import NO_TREND, Trend
-from state.policy import BUCKETS, EARLY, FIFTHS, Stopping
+from state.policy import BUCKETS, EARLY, FIFTHS, Stopping, StoppingRule
 from state.records import Direction
 from tests.functions.sample import experiment
 
@@ -48,92 +48,66 @@ def at(rank: float, bucket: float = 0.4, **more: object) -> Checkpoint:
     return Checkpoint(bucket, ranked(rank), **{"finished": 25, **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("rank", "chance"),
-    [
-        *((0.0, 0.65), (3.33, 0.585), (8.325, 0.4875), (16.65, 0.325), (24.975, 0.1625), (29.97, 0.065)),
-        *((33.2, 0.65 * 0.1 / 33.3), (33.3, 0.0), (33.4, 0.0), (50.0, 0.0), (100.0, 0.0)),
-    ],
-)
-def test_the_published_rule_stops_a_rank_with_this_probability(rank: float, chance: float) -> None:
-    standing = PeerRank(round(100_000 - 1000 * rank), 0, round(1000 * rank))
-    assert STOPPERS["stochastic"](standing, 0.4, STOCHASTIC) == pytest.approx(chance, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("draw", "told"), [(0.0, "stop"), (0.32, "stop"), (0.33, "continue"), (0.999, "continue")]
-)
-def test_a_run_is_stopped_where_its_draw_is_below_its_probability(draw: float, told: str) -> None:
-    answer = judge(at(16.7), draw, STOCHASTIC)
-    assert answer.told == told
-    assert answer.chance == pytest.approx(0.65 * (33.3 - 16.7) / 33.3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "checkpoint"),
-    [
-        *((Stopping(extend_at=0.8), at(rank, 0.8)) for rank in (0.0, 50.0, 100.0)),
-        *((STOCHASTIC, at(100.0, bucket)) for bucket in BUCKETS),
-    ],
-)
-def test_the_rule_none_and_places_without_extensions_change_nothing(
-    settings: Stopping, checkpoint: Checkpoint
-) -> None:
-    assert judge(checkpoint, 0.0, settings).told == "continue"
-
-
-def test_the_strategies_whose_numbers_are_needed_whole_are_never_stopped() -> None:
-    found = {
-        s for s in get_args(SwarmStrategy) if judge(at(0.0, strategy=s), 0.0, CERTAIN).told == "continue"
-    }
-    assert found == {"falsify", "validate", "decision_sprint"}
-
-
-def test_the_published_place_of_an_extension_is_the_end() -> None:
-    at_the_end = Stopping(rule="stochastic", extend_at=1.0)
-    assert judge(at(100.0, 1.0), 0.0, at_the_end).told == "extend"
-
-
-@pytest.mark.parametrize("rule", ["stochastic", "median", "asha"])
-@pytest.mark.parametrize(
-    "checkpoint",
-    [
-        Checkpoint(0.4, PeerRank(1000, 0, 0), finished=24),
-        Checkpoint(0.4, PeerRank(4, 0, 0), finished=1000),
-        Checkpoint(1.0, PeerRank(1000, 0, 0), finished=1000),
-        Checkpoint(0.4, PeerRank(1000, 0, 0), finished=1000, may_stop=False),
-    ],
-    ids=["24 finished runs", "4 peers", "at the end", "needed whole"],
-)
-def test_no_rule_stops_the_worst_run_early_at_its_end_or_if_needed(rule: str, checkpoint: Checkpoint) -> None:
-    settings = Stopping.model_validate({"rule": rule, "extend_at": 0.2, "max_prob": 1})
-    assert judge(checkpoint, 0.0, settings) == TickVerdict("continue", 0.0)
-
-
-@pytest.mark.parametrize(
-    ("rank", "bucket", "more", "told"),
-    [
-        *((89.0, 0.8, {}, "extend"), (100.0, 0.8, {}, "extend"), (88.9, 0.8, {}, "continue")),
-        *((100.0, 0.6, {}, "continue"), (100.0, 1.0, {}, "continue")),
-        *((100.0, 0.8, {"may_extend": False}, "continue"), (100.0, 0.8, {"finished": 24}, "continue")),
-        (100.0, 0.8, {"may_stop": False}, "extend"),
-    ],
-)
-def test_the_best_eleven_percent_are_extended_once_at_their_bucket(
-    rank: float, bucket: float, more: dict[str, object], told: str
-) -> None:
-    assert judge(at(rank, bucket, **more), 0.0, EXTENDING).told == told
+PUBLISHED = {0.0: 0.65, 3.33: 0.585, 8.325: 0.4875, 16.65: 0.325, 24.975: 0.1625, 29.97: 0.065}
+PUBLISHED |= {33.2: 0.65 * 0.1 / 33.3, 33.3: 0.0, 33.4: 0.0, 50.0: 0.0, 100.0: 0.0}
+"""The published rule's probability of a stop by rank."""
 
 
 @pytest.mark.parametrize(
     ("rule", "rank", "bucket", "chance"),
     [
+        *(("stochastic", rank, 0.4, chance) for rank, chance in PUBLISHED.items()),
         *(("median", 49.9, 0.4, 1.0), ("median", 50.0, 0.4, 0.0), ("asha", 66.6, 0.4, 1.0)),
         *(("asha", 66.7, 0.4, 0.0), ("asha", 0.0, 0.6, 0.0), ("none", 0.0, 0.4, 0.0)),
     ],
 )
-def test_median_and_asha_cut_for_certain(rule: str, rank: float, bucket: float, chance: float) -> None:
-    assert STOPPERS[rule](ranked(rank), bucket, STOCHASTIC) == chance  # type: ignore[index]
+def test_a_rule_stops_a_rank_with_this_probability(
+    rule: StoppingRule, rank: float, bucket: float, chance: float
+) -> None:
+    standing = PeerRank(round(100_000 - 1000 * rank), 0, round(1000 * rank))
+    assert STOPPERS[rule](standing, bucket, STOCHASTIC) == pytest.approx(chance, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "checkpoint", "draw", "told"),
+    [
+        *((STOCHASTIC, at(16.7), draw, "stop") for draw in (0.0, 0.32)),
+        *((STOCHASTIC, at(16.7), draw, "continue") for draw in (0.33, 0.999)),
+        *((Stopping(extend_at=0.8), at(rank, 0.8), 0.0, "continue") for rank in (0.0, 50.0, 100.0)),
+        *((STOCHASTIC, at(100.0, bucket), 0.0, "continue") for bucket in BUCKETS),
+        (Stopping(rule="stochastic", extend_at=1.0), at(100.0, 1.0), 0.0, "extend"),
+        *((EXTENDING, at(rank, 0.8), 0.0, "extend") for rank in (89.0, 100.0)),
+        *((EXTENDING, at(*place), 0.0, "continue") for place in ((88.9, 0.8), (100.0, 0.6), (100.0, 1.0))),
+        (EXTENDING, at(100.0, 0.8, may_extend=False), 0.0, "continue"),
+        (EXTENDING, at(100.0, 0.8, finished=24), 0.0, "continue"),
+        (EXTENDING, at(100.0, 0.8, may_stop=False), 0.0, "extend"),
+    ],
+)
+def test_a_run_is_stopped_below_its_probability_and_the_best_eleven_percent_are_extended_at_their_bucket(
+    settings: Stopping, checkpoint: Checkpoint, draw: float, told: str
+) -> None:
+    assert judge(checkpoint, draw, settings).told == told
+
+
+def test_the_strategies_whose_numbers_are_needed_whole_are_never_stopped() -> None:
+    verdicts = {s: judge(at(0.0, strategy=s), 0.0, CERTAIN).told for s in get_args(SwarmStrategy)}
+    unstopped = {s for s, told in verdicts.items() if told == "continue"}
+    assert unstopped == {"falsify", "validate", "decision_sprint"}
+
+
+NEEDED = {
+    "24 finished runs": Checkpoint(0.4, PeerRank(1000, 0, 0), finished=24),
+    "4 peers": Checkpoint(0.4, PeerRank(4, 0, 0), finished=1000),
+    "at the end": Checkpoint(1.0, PeerRank(1000, 0, 0), finished=1000),
+    "needed whole": Checkpoint(0.4, PeerRank(1000, 0, 0), finished=1000, may_stop=False),
+}
+
+
+@pytest.mark.parametrize("rule", ["stochastic", "median", "asha"])
+@pytest.mark.parametrize("checkpoint", NEEDED.values(), ids=NEEDED)
+def test_no_rule_stops_the_worst_run_early_at_its_end_or_if_needed(rule: str, checkpoint: Checkpoint) -> None:
+    settings = Stopping.model_validate({"rule": rule, "extend_at": 0.2, "max_prob": 1})
+    assert judge(checkpoint, 0.0, settings) == TickVerdict("continue", 0.0)
 
 
 @pytest.mark.parametrize(
