@@ -38,9 +38,7 @@ async def test_what_is_reserved_counts_as_spent_until_it_is_closed_once(budget: 
     assert isinstance(await budget.reserve(Cost(1, 0), LIMITS), UsedUp)
 
 
-async def test_the_rest_of_the_day_is_reserved_and_what_does_not_fit_into_it_is_not(
-    budget: AuthorBudget,
-) -> None:
+async def test_the_rest_of_the_day_is_reserved_and_no_more_than_that(budget: AuthorBudget) -> None:
     await reserved(budget, 600, 600_000)
 
     for over in (Cost(401, 0), Cost(0, 400_001)):
@@ -61,9 +59,7 @@ async def test_many_at_once_never_overdraw_it(budget: AuthorBudget) -> None:
     assert await budget.today() == Cost(990, 0)
 
 
-async def test_another_day_begins_anew_and_owes_nothing_of_the_one_before(
-    process: Process, budget: AuthorBudget
-) -> None:
+async def test_another_day_begins_anew_and_owes_nothing(process: Process, budget: AuthorBudget) -> None:
     old = await reserved(budget, 1000)
     await process.lab.command("HSET", process.lab.keys("author_budget"), "day", "1")
     assert await budget.today() == Cost(0, 0)

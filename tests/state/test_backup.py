@@ -286,7 +286,7 @@ def test_no_bytes_in_a_backup_s_place_are_anything_but_refused(head: bytes, body
 
 
 @pytest.mark.parametrize("changes", [{"format": "nightjar backup 4"}, {"layout": 99}])
-async def test_a_file_of_another_format_or_layout_names_the_remedy(
+async def test_another_format_or_layout_names_the_remedy(
     other: Lab, file: Path, changes: dict[str, Any]
 ) -> None:
     written(file, [("layout", b"x", 0)], **changes)
@@ -297,9 +297,7 @@ async def test_a_file_of_another_format_or_layout_names_the_remedy(
     assert "version of Nightjar that wrote it" in str(refusal.value.hint)
 
 
-async def test_a_small_file_that_unpacks_to_gigabytes_is_refused_in_little_memory(
-    other: Lab, file: Path
-) -> None:
+async def test_a_small_file_of_many_gigabytes_is_refused_in_little_memory(other: Lab, file: Path) -> None:
     head = json.dumps(asdict(MANIFEST)).encode() + b"\n" + struct.pack(">IIQ", 6, 2**31 - 1, 0) + b"layout"
     with gzip.open(file, "wb", compresslevel=1) as stream:
         stream.write(head)
@@ -356,7 +354,7 @@ async def test_a_restore_that_broke_off_is_recognised_and_repeated(
     await other.check()
 
 
-async def test_two_restores_into_one_lab_do_not_mix(
+async def test_restores_at_once_do_not_mix(
     client: httpx.AsyncClient, process: Process, other: Lab, file: Path
 ) -> None:
     await a_night(client, process)

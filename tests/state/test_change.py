@@ -73,9 +73,7 @@ async def raced(lab: Lab, read: Read[Any], meddle: Meddle) -> tuple[int, Any]:
     return len(seen), seen[-1]
 
 
-async def test_each_kind_of_guard_refuses_what_has_changed_since(
-    lab: Lab, hash_: str, zset: str, string: str
-) -> None:
+async def test_each_kind_of_guard_refuses_what_changed(lab: Lab, hash_: str, zset: str, string: str) -> None:
     journal, events = lab.keys("journal", "t"), lab.keys("dead_letters")
     cases: list[tuple[Read[Any], tuple[str, ...], Any]] = [
         (hmget(hash_, "a", "b"), ("HSET", hash_, "b", "2"), {"a": None, "b": "2"}),
@@ -108,7 +106,7 @@ async def test_each_kind_of_guard_refuses_what_has_changed_since(
         assert await raced(lab, read, meddle) == (2, then), command
 
 
-async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_decide_again(
+async def test_what_was_read_loosely_or_is_equal_is_not_decided_again(
     lab: Lab, hash_: str, zset: str
 ) -> None:
     async def other_field() -> None:
@@ -128,9 +126,7 @@ async def test_what_was_read_loosely_and_what_nobody_changed_is_no_reason_to_dec
     assert (await raced(lab, loosely("ZRANGE", zset, "0", "-1"), same_value)) == (1, ["m"])
 
 
-async def test_a_read_with_a_meaning_answers_that_and_is_guarded_by_what_is_stored(
-    lab: Lab, hash_: str
-) -> None:
+async def test_a_read_with_a_meaning_answers_it_and_is_guarded_as_stored(lab: Lab, hash_: str) -> None:
     def doubled(stored: dict[str, str | None]) -> int:
         return 2 * int(stored["a"] or 0)
 
@@ -181,9 +177,7 @@ async def test_who_loses_each_race_is_told_to_come_back_and_has_written_nothing(
     assert await lab.command("XLEN", lab.keys("events")) == 0
 
 
-async def test_a_refusal_that_rests_on_several_reads_holds_at_one_moment(
-    lab: Lab, hash_: str, string: str
-) -> None:
+async def test_a_refusal_by_several_reads_holds_at_one_moment(lab: Lab, hash_: str, string: str) -> None:
     moves = iter([True, False])
 
     async def decide(change: Change) -> str:
@@ -210,7 +204,7 @@ async def test_one_read_is_answered_without_a_commit(lab: Lab, hash_: str) -> No
     assert await lab.change(decide) == {}
 
 
-async def test_named_reads_are_guarded_like_others_and_a_plain_command_may_change(
+async def test_named_reads_are_guarded_and_a_plain_command_may_change(
     lab: Lab, hash_: str, zset: str
 ) -> None:
     seen: list[Any] = []
@@ -231,9 +225,7 @@ async def test_named_reads_are_guarded_like_others_and_a_plain_command_may_chang
     ]
 
 
-async def test_an_answer_that_nothing_is_to_be_done_writes_nothing_and_needs_no_guard(
-    lab: Lab, hash_: str, string: str
-) -> None:
+async def test_an_answer_that_nothing_is_to_be_done_needs_no_guard(lab: Lab, hash_: str, string: str) -> None:
     async def decide(change: Change) -> str:
         fields, _ = await change.read(hmget(hash_, "a"), get(string))
         await lab.command("HSET", hash_, "a", "1")
@@ -244,7 +236,7 @@ async def test_an_answer_that_nothing_is_to_be_done_writes_nothing_and_needs_no_
     assert await lab.hash(hash_) == {"a": "1"}
 
 
-async def test_numbers_stand_in_names_members_and_events_and_their_last_digits_in_scores(
+async def test_numbers_stand_in_names_and_events_and_digits_in_scores(
     lab: Lab, hash_: str, zset: str
 ) -> None:
     tags, data = (
@@ -344,9 +336,7 @@ async def test_a_text_that_looks_like_a_placeholder_or_is_long_stays_what_it_is(
     assert await lab.binary("GET", lab.keys("diffs", "0")) == b"\xff\x00\n"
 
 
-async def test_a_counter_with_room_is_raised_by_many_at_once_and_never_past_its_limit(
-    lab: Lab, hash_: str
-) -> None:
+async def test_a_counter_with_room_is_raised_by_many_never_past_its_limit(lab: Lab, hash_: str) -> None:
     await lab.command("HSET", hash_, "reserved", "3")
     decided = 0
 
@@ -400,9 +390,7 @@ async def test_a_time_is_the_commit_s_own_or_later_by_some_seconds(lab: Lab, has
     assert await lab.command("ZSCORE", zset, "m") == pytest.approx(at + 3600, abs=1e-5)
 
 
-async def test_a_member_that_has_to_be_known_and_an_end_that_is_set_once(
-    lab: Lab, zset: str, string: str
-) -> None:
+async def test_a_member_that_has_to_be_known_and_an_end_set_once(lab: Lab, zset: str, string: str) -> None:
     async def decide(change: Change) -> None:
         change.zadd(zset, {"known": 2, "new": 2}, known=True)
         change.zadd(zset, {"known": NOW, "new": 3}, known=True, higher=True)
@@ -437,9 +425,7 @@ async def test_changes_in_turn_do_not_race_each_other(lab: Lab, hash_: str) -> N
     assert (decided, await lab.hash(hash_)) == (50, {"n": "50"})
 
 
-async def test_a_mistake_in_a_change_is_an_error_at_once_and_nothing_is_written(
-    lab: Lab, hash_: str, zset: str
-) -> None:
+async def test_a_mistake_in_a_change_is_an_error_and_writes_nothing(lab: Lab, hash_: str, zset: str) -> None:
     async def reads_late(change: Change) -> None:
         change.hset(hash_, {"a": 1})
         await change.read(hmget(hash_, "a"))

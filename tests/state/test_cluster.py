@@ -15,9 +15,7 @@ from tests.journeys.redis_servers import client, need_redis_server, server, unti
 from tests.journeys.running import reserved_port
 
 
-async def test_nodes_that_are_dead_or_hang_are_passed_over_and_asked_last_from_then_on(
-    tmp_path: Path,
-) -> None:
+async def test_nodes_that_are_dead_or_hang_are_passed_over_and_then_asked_last(tmp_path: Path) -> None:
     need_redis_server()
     with reserved_port() as dead, reserved_port() as hung, reserved_port() as own, reserved_port() as bus:
         hung.listen()

@@ -75,9 +75,7 @@ def own(data: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
 
 
-def test_a_server_is_durable_and_its_password_which_the_owner_alone_can_read_alone_opens_it(
-    settings: Settings,
-) -> None:
+def test_a_server_is_durable_and_opened_by_its_owner_s_password_alone(settings: Settings) -> None:
     promised = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction"}
     promised |= {"bind": "127.0.0.1", "unixsocketperm": "700"}
     with EmbeddedRedis.start(settings) as server:
@@ -158,9 +156,7 @@ def test_a_killed_server_is_revived_at_the_same_addresses(settings: Settings) ->
         assert ask(url, "GET", "kept") == "yes"
 
 
-def test_a_killed_owner_takes_its_server_with_it_and_the_next_one_waits_for_its_end(
-    settings: Settings,
-) -> None:
+def test_a_killed_owner_takes_its_server_with_it_and_the_next_one_waits(settings: Settings) -> None:
     owner = own(settings.data_dir)
     assert owner.stdout is not None
     orphan = int(owner.stdout.readline())
@@ -232,7 +228,7 @@ def test_a_server_whose_manifest_was_lost_is_not_revived(settings: Settings) -> 
             eventually(server.revive)  # a server whose threads still end has not ended
 
 
-def test_an_unfinished_last_write_is_cut_off_with_a_warning(
+def test_an_unfinished_write_is_cut_off_and_told(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     with EmbeddedRedis.start(settings) as server:

@@ -65,7 +65,7 @@ async def test_two_processes_that_make_a_lab_at_once_make_one(
 
 
 @pytest.mark.parametrize(("key", "said"), [("layout", "has layout 99 now"), ("identity", "was made anew")])
-async def test_a_process_knows_when_its_lab_was_made_anew_or_outgrows_it(
+async def test_a_process_knows_when_its_lab_was_made_anew_or_outgrew_it(
     lab: Lab, key: str, said: str
 ) -> None:
     assert await lab.outlived() is None

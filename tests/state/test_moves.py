@@ -81,9 +81,7 @@ def test_every_move_addresses_by_name_the_keys_and_values_that_it_declares(name:
     assert used <= {*load(name).keys, *load(name).args}
 
 
-async def test_keys_that_the_lab_or_the_tag_has_once_are_given_by_themselves(
-    process: Process, folder: Path
-) -> None:
+async def test_keys_that_a_lab_or_a_tag_has_once_need_not_be_given(process: Process, folder: Path) -> None:
     (folder / "tell.lua").write_text(
         "-- keys: events? forest tag best gone?\n-- args: tag\n"
         "return {K.events, K.forest, K.tag, K.best, K.gone or 'none'}"

@@ -34,9 +34,7 @@ def clients(admin: redis.Redis) -> set[str]:
     return {client["id"] for client in admin.client_list()}
 
 
-async def test_calls_at_the_same_time_get_their_own_replies_on_one_connection(
-    lab: Lab, admin: redis.Redis
-) -> None:
+async def test_calls_at_once_get_their_own_replies_on_one_connection(lab: Lab, admin: redis.Redis) -> None:
     before = clients(admin)
 
     answers = await asyncio.gather(*(lab.pipeline([("ECHO", n), ("ECHO", -n)]) for n in range(500)))
@@ -70,9 +68,7 @@ async def test_a_refused_command_fails_its_own_pipeline_alone(lab: Lab) -> None:
     assert await lab.command("GET", key) == "c"
 
 
-async def test_callers_that_give_up_leave_the_others_their_replies_even_while_the_connection_is_opened(
-    lab: Lab,
-) -> None:
+async def test_callers_that_give_up_leave_the_others_their_replies(lab: Lab) -> None:
     for is_open in (False, True):
         calls = [asyncio.create_task(lab.command("ECHO", n)) for n in range(100)]
         await asyncio.sleep(0)
@@ -120,9 +116,7 @@ async def test_a_silent_connection_is_given_up_when_the_longest_waiting_call_is_
         assert await lab.command("ECHO", "back") == "back"
 
 
-async def test_a_connection_that_redis_hangs_up_while_idle_costs_no_call(
-    lab: Lab, admin: redis.Redis
-) -> None:
+async def test_a_connection_that_redis_ends_while_idle_costs_no_call(lab: Lab, admin: redis.Redis) -> None:
     before = clients(admin)
     await lab.command("PING")
     (ours,) = clients(admin) - before

@@ -107,9 +107,7 @@ def test_all_keys_of_a_lab_share_one_hash_tag() -> None:
 
 
 @given(alpha=FLOATS, low=FLOATS, outcome=FLOATS)
-def test_a_hypothesis_comes_back_with_its_constraint_and_its_evidence(
-    alpha: float, low: float, outcome: float
-) -> None:
+def test_a_hypothesis_comes_back_with_all_that_it_holds(alpha: float, low: float, outcome: float) -> None:
     said = Evidence(experiment_id="swarm-1", outcome=outcome, against="reference", reference_id="swarm-2")
     hypothesis = Hypothesis(
         hypothesis_id="hyp_1",

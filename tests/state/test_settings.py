@@ -42,7 +42,7 @@ def test_the_file_of_the_data_directory_comes_before_that_of_the_user(home: Path
     assert (settings.port, settings.stale_s) == (4002, 7.0)
 
 
-def test_the_environment_and_the_command_line_come_before_all_files(
+def test_variables_and_the_command_line_come_before_files(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(home / "data" / ".env", "NIGHTJAR_PORT=4002", "NIGHTJAR_STALE_S=7", "MAX_CONSECUTIVE_CRASHES=9")

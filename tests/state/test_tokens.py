@@ -69,7 +69,7 @@ async def test_the_first_token_is_an_operators(tokens: Tokens, process: Process)
     assert await tokens.are_configured()
 
 
-async def test_a_worker_who_joins_leaves_the_lab_open_until_the_first_operator_s_token(
+async def test_the_first_operator_s_token_closes_the_lab_not_a_worker_s(
     tokens: Tokens, process: Process
 ) -> None:
     async with http_client(process) as http:
@@ -200,9 +200,7 @@ async def test_a_token_that_has_expired_is_not_rotated_but_replaced(tokens: Toke
     assert "issue another, once it is revoked" in str(refusal.value.hint)
 
 
-async def test_a_session_ends_with_its_token_or_as_it_is_closed_and_so_do_its_tickets(
-    tokens: Tokens, operator: Issued
-) -> None:
+async def test_a_session_and_its_tickets_end_with_it_or_its_token(tokens: Tokens, operator: Issued) -> None:
     first, second = [(await tokens.open_session(proof_of(operator))).name for _ in "12"]
     (token, closing), (_, lasting) = await tokens.session(first), await tokens.session(second)
     used, late = [await tokens.open_ticket(closing) for _ in "12"]
@@ -224,7 +222,7 @@ async def test_a_session_ends_with_its_token_or_as_it_is_closed_and_so_do_its_ti
         await tokens.session(second)
 
 
-async def test_a_ticket_opens_once_and_within_thirty_seconds(
+async def test_a_ticket_opens_once_and_within_30_s(
     tokens: Tokens, process: Process, operator: Issued
 ) -> None:
     ticket = await tokens.open_ticket(proof_of(operator))
@@ -240,7 +238,7 @@ async def enroll_token(tokens: Tokens, **more: Any) -> Issued:
     return await tokens.issue(name="swarm", role="worker", kind="enroll", issued_by="me", **more)
 
 
-async def test_an_enroll_token_makes_as_many_tokens_as_it_has_uses(
+async def test_an_enroll_token_makes_a_token_a_use(
     tokens: Tokens, operator: Issued, process: Process
 ) -> None:
     enrolling = await enroll_token(tokens, uses=3)
@@ -291,9 +289,7 @@ async def test_nobody_enrolls_under_a_name_that_is_mistaken_for_another(
     assert (await tokens.get(enrolling.token.id)).uses_left == 8
 
 
-async def test_an_enroll_token_that_has_ended_makes_none(
-    tokens: Tokens, process: Process, operator: Issued
-) -> None:
+async def test_an_ended_enroll_token_makes_none(tokens: Tokens, process: Process, operator: Issued) -> None:
     expired, revoked = (
         await enroll_token(tokens, lasts_s=60),
         await tokens.issue(name="other", role="agent", kind="enroll", uses=5, issued_by="me"),

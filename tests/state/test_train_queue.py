@@ -52,7 +52,7 @@ def the_job(connection: redis.Redis) -> Job:
     return job
 
 
-async def test_an_attempt_becomes_one_job_that_names_the_one_entry(
+async def test_an_attempt_becomes_one_job_of_one_entry(
     train_queue: TrainQueue, connection: redis.Redis
 ) -> None:
     assert await train_queue.enqueue("h:0", ATTEMPT, 60)
@@ -69,9 +69,7 @@ async def test_an_attempt_becomes_one_job_that_names_the_one_entry(
     assert the_job(connection).kwargs == called[1]
 
 
-async def test_a_job_whose_worker_died_long_ago_is_put_back(
-    train_queue: TrainQueue, connection: redis.Redis
-) -> None:
+async def test_a_job_of_a_dead_worker_is_put_back(train_queue: TrainQueue, connection: redis.Redis) -> None:
     await train_queue.enqueue("h:0", ATTEMPT, 60)
     job = the_job(connection)
     with connection.pipeline() as moves:
@@ -181,9 +179,7 @@ async def test_a_job_of_another_form_or_attempt_is_refused_and_removed(
     assert not connection.exists(job.key)
 
 
-async def test_a_pickled_job_is_never_unpickled_whichever_serializer_is_asked_for(
-    connection: redis.Redis,
-) -> None:
+async def test_a_pickled_job_is_never_unpickled_whatever_serializer_is_named(connection: redis.Redis) -> None:
     job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1-1")
 
     with pytest.raises(JobRefused, match="cannot be read"):

@@ -112,9 +112,7 @@ def mentions(lab: Lab, *texts: str) -> list[Mention]:
     return reads.rows(lab, Mention, "finished", limit=len(rows)).presented(rows)
 
 
-def test_the_newest_512_records_of_lists_are_remembered_if_they_have_up_to_2000_characters(
-    process: Process,
-) -> None:
+def test_the_newest_512_records_of_lists_are_remembered_unless_they_are_long(process: Process) -> None:
     def others(count: int, kind: str) -> None:
         mentions(process.lab, *(f"{kind} {nth}" for nth in range(count)))
 

@@ -43,7 +43,7 @@ async def lifted(process: Process) -> list[dict[str, Any]]:
     return [e for e in await events_of(process, "tag.resumed") if e.get("lifted") == "crashes"]
 
 
-async def test_the_unchanged_best_is_let_in_and_its_success_lifts_the_abort(
+async def test_the_unchanged_best_enters_and_lifts_the_abort(
     http: httpx.AsyncClient, process: Process
 ) -> None:
     refusal = await refused(http, 409, "/api/experiment/register", **idea())
@@ -65,7 +65,7 @@ async def test_the_unchanged_best_is_let_in_and_its_success_lifts_the_abort(
     assert (await told(http, "/api/lab/audit"))["violations"] == []
 
 
-async def test_where_the_lab_measures_an_agent_s_word_for_the_best_lifts_nothing(
+async def test_where_the_lab_measures_an_agent_s_word_lifts_nothing(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client, policy=BLOCKS, base_commit=BASE)
@@ -87,9 +87,7 @@ async def test_where_the_lab_measures_an_agent_s_word_for_the_best_lifts_nothing
     assert await lifted(process) == []
 
 
-async def test_without_a_best_the_base_commit_lifts_the_abort(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_without_a_best_the_base_lifts_the_abort(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client, policy=BLOCKS, base_commit=BASE)
     for _ in range(3):
         await crashed(client)
@@ -103,7 +101,7 @@ async def test_without_a_best_the_base_commit_lifts_the_abort(
     await told(client, "/api/experiment/register", **idea())
 
 
-async def test_a_baseline_that_crashed_into_an_abort_can_be_submitted_again(
+async def test_a_baseline_that_crashed_can_be_submitted_again(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client, policy={"on_abort": "block", "crash_limit": 1}, base_commit=BASE)

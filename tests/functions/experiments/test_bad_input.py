@@ -275,9 +275,7 @@ async def test_a_bad_query_is_refused(client: httpx.AsyncClient) -> None:
         problem(await client.get(f"/api/experiment/mar11-1/wait?{query}"), 422)
 
 
-async def test_a_traceparent_is_kept_on_the_experiment_and_one_that_is_none_is_ignored(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_traceparent_is_kept_and_one_that_is_none_is_ignored(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     given = f"00-{'a' * 32}-{'b' * 16}-01".encode()
 

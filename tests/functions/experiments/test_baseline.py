@@ -88,9 +88,7 @@ async def test_the_base_commit_itself_becomes_the_baseline(tag: TagUnderTest) ->
     assert first["hint"] is None
 
 
-async def test_a_stopped_baseline_opens_the_gate_and_the_next_submit_brings_another(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_stopped_baseline_opens_the_gate_and_a_submit_brings_another(tag: TagUnderTest) -> None:
     await opened(tag)
     await submitted(tag, agent="ann")
     await tag.told("/api/experiment/stop", experiment_id="mar11-1")
@@ -110,9 +108,7 @@ async def test_a_stopped_baseline_opens_the_gate_and_the_next_submit_brings_anot
     assert (await tag.told("/api/experiment/baseline", tag="mar11"))["baseline_id"] == "mar11-3"
 
 
-async def test_ideas_that_were_let_in_wait_again_behind_the_next_baseline_each_in_its_place(
-    tag: TagUnderTest,
-) -> None:
+async def test_ideas_let_in_wait_again_behind_the_next_baseline_each_in_its_place(tag: TagUnderTest) -> None:
     await opened(tag)
     for agent in ("ann", "bob"):
         await submitted(tag, agent=agent)
@@ -136,9 +132,7 @@ async def test_ideas_that_were_let_in_wait_again_behind_the_next_baseline_each_i
     assert [e.experiment_id for e in await waiting(tag.lab, GPUS[0])] == ["mar11-4"]
 
 
-async def test_a_registered_base_commit_becomes_the_baseline_that_what_waits_waits_for(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_registered_base_commit_becomes_the_baseline_of_what_waits(tag: TagUnderTest) -> None:
     await opened(tag, baseline_first=False)
     await submitted(tag)
     await tag.told("/api/search/set-policy", tag="mar11", policy={"baseline_first": True})
@@ -152,9 +146,7 @@ async def test_a_registered_base_commit_becomes_the_baseline_that_what_waits_wai
     assert await tag.leased() == ["mar11-1"]
 
 
-async def test_a_registered_experiment_that_is_to_be_trained_waits_for_the_baseline_too(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_registered_experiment_to_be_trained_waits_for_the_baseline_too(tag: TagUnderTest) -> None:
     await opened(tag)
     name = await registered(tag.client)
 
@@ -235,7 +227,7 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTes
 
 
 @pytest.mark.parametrize("order", [("mar11-1", "mar11-1.2"), ("mar11-1.2", "mar11-1")])
-async def test_the_best_stays_what_the_baseline_measured_first_whichever_run_ends_first(
+async def test_the_best_stays_what_the_baseline_measured_first(
     tag: TagUnderTest, order: tuple[str, str]
 ) -> None:
     await opened(tag, gpus=2, baseline_repeats=1)
@@ -250,7 +242,7 @@ async def test_the_best_stays_what_the_baseline_measured_first_whichever_run_end
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", 1.0)
 
 
-async def test_what_an_agent_says_of_the_base_commit_does_not_move_what_roots_have_to_beat(
+async def test_what_an_agent_says_of_the_base_does_not_move_what_roots_have_to_beat(
     tag: TagUnderTest,
 ) -> None:
     await opened(tag, traces={"mode": "multi", "target_traces": 3, "max_parallel": 9})

@@ -145,9 +145,7 @@ async def test_a_run_is_spent_once_by_the_labs_clock_however_it_ends(
     assert await books(tag) == [0, 0, about(100), 1]
 
 
-async def test_a_lost_attempt_is_spent_and_its_retry_has_no_more_set_aside_than_it_had(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_lost_attempt_is_spent_and_its_retry_reserves_no_more_than_it_did(tag: TagUnderTest) -> None:
     await limited(tag, runs=1, gpu_seconds=1000)
     await add_gpu(tag.client)
     e = await running(tag.client, tag.process)
@@ -245,9 +243,7 @@ async def test_an_answer_says_after_how_many_seconds_the_budget_ends_the_run(tag
     assert [a["timeout_s"] for a in (submitted.json(), again.json(), train)] == [400, 400, 400]
 
 
-async def test_a_run_that_outlasts_its_share_takes_more_of_the_budget_until_it_is_used_up(
-    tag: TagUnderTest,
-) -> None:
+async def test_a_run_that_outlasts_its_share_takes_what_is_left_of_the_budget(tag: TagUnderTest) -> None:
     await limited(tag, gpu_seconds=2 * BASE_S + 200)
     await add_gpu(tag.client)
     e = await running(tag.client, tag.process)

@@ -45,9 +45,7 @@ def deeper(repo: Repository) -> tuple[str, str]:
     return commit, repo.git_bytes("diff", "--binary", repo.base, commit).decode()
 
 
-async def test_a_patch_that_does_not_apply_is_refused_and_git_says_why(
-    client: httpx.AsyncClient, repo: Repository
-) -> None:
+async def test_git_says_why_a_patch_does_not_apply(client: httpx.AsyncClient, repo: Repository) -> None:
     before = repo.state()
 
     over = await refused(client, 422, SUBMIT, **idea(diff=OF_ANOTHER, commit_sha=ELSEWHERE))
@@ -81,7 +79,7 @@ async def test_a_clone_that_cannot_tell_refuses_nothing_and_says_nothing_of_a_ba
             assert (begun["hint"] is None) == (clone.name != "another")
 
 
-async def test_a_base_commit_that_the_clone_lacks_is_told_of_when_its_tag_is_opened(
+async def test_a_base_commit_that_the_clone_lacks_is_told_of(
     client: httpx.AsyncClient, repo: Repository
 ) -> None:
     known = await open_tag(client, "known", base_commit=repo.base)
@@ -102,7 +100,7 @@ async def test_a_name_in_the_place_of_a_commit_s_hash_is_refused(client: httpx.A
     assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 0
 
 
-async def test_constants_that_the_script_does_not_have_are_refused_at_submit(
+async def test_constants_that_the_script_lacks_are_refused(
     client: httpx.AsyncClient, repo: Repository
 ) -> None:
     commit, patch = deeper(repo)
@@ -131,7 +129,7 @@ async def test_constants_of_code_without_a_script_are_refused_and_of_one_that_do
     assert "'train.py' is not a file of this code" in wrong["detail"]
 
 
-async def test_constants_are_looked_for_in_the_file_that_the_workers_command_runs(
+async def test_constants_are_looked_for_in_the_file_of_the_command(
     client: httpx.AsyncClient, repo: Repository
 ) -> None:
     commit = repo.commit({"src/main.py": "LR = 3e-4\nLR = f()\n", "train.py": "DEPTH = 8\n"})
@@ -166,7 +164,7 @@ async def test_constants_and_a_seed_are_refused_where_a_worker_s_command_hides_i
     await told(client, SUBMIT, **idea(commit_sha=reading, seed=7))
 
 
-async def test_another_seed_is_refused_where_nothing_would_take_it(
+async def test_another_seed_is_refused_if_nothing_takes_it(
     client: httpx.AsyncClient, repo: Repository
 ) -> None:
     blind = await tried(client, 1.0, commit_sha=repo.base)
@@ -181,7 +179,7 @@ async def test_another_seed_is_refused_where_nothing_would_take_it(
     assert "--command does not say which Python file it runs" in wrong["detail"]
 
 
-async def test_a_git_that_does_not_answer_is_ended(
+async def test_a_git_without_an_answer_ends(
     tmp_path: Path, repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what git's own settings say is read once

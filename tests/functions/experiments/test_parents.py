@@ -54,9 +54,7 @@ async def test_the_loop_of_the_readme_draws_one_line(client: httpx.AsyncClient) 
     assert "[" not in drawing
 
 
-async def test_what_is_submitted_before_the_baseline_has_ended_is_built_on_it(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_what_is_submitted_before_the_baseline_ends_is_built_on_it(client: httpx.AsyncClient) -> None:
     await open_tag(client, base_commit="abc1234")
 
     for n in range(2):
@@ -107,7 +105,7 @@ async def test_a_parent_that_the_commit_is_not_built_on_is_answered_with_the_one
     assert [e["experiment_id"] for e in await events_of(process, "experiment.registered")][-1] == "mar11-3"
 
 
-async def test_a_commit_on_the_base_has_no_other_parent(
+async def test_a_commit_on_the_base_has_no_parent(
     lab: tuple[httpx.AsyncClient, Process], repo: Repository
 ) -> None:
     http, _ = lab

@@ -68,9 +68,7 @@ async def test_everything_is_back_in_its_place_afterwards(tag: TagUnderTest) -> 
     assert not [key for key in await dump(tag.lab) if ":parked:" in key]
 
 
-async def test_an_agents_own_stay_in_order_though_the_queue_ran_empty_while_it_was_paused(
-    tag: TagUnderTest,
-) -> None:
+async def test_an_agents_own_stay_in_order_though_the_queue_ran_empty_meanwhile(tag: TagUnderTest) -> None:
     before = [await tag.submit(agent="ada") for _ in range(3)]
     await tag.submit(tag="other", agent="bob")
     await pause(tag)
@@ -83,9 +81,7 @@ async def test_an_agents_own_stay_in_order_though_the_queue_ran_empty_while_it_w
     assert await queued(tag) == [*before, after]
 
 
-async def test_what_is_submitted_to_a_paused_tag_is_told_that_it_waits_and_others_are_served(
-    tag: TagUnderTest,
-) -> None:
+async def test_what_is_submitted_to_a_paused_tag_waits_and_others_are_served(tag: TagUnderTest) -> None:
     await add_gpu(tag.client)
     held = [await tag.submit() for _ in range(3)]
     paused = await pause(tag, reason="prices are high")
@@ -187,9 +183,7 @@ async def test_the_only_gpu_does_not_stand_idle_for_what_a_pause_holds_back(tag:
 # -- what is told
 
 
-async def test_pausing_twice_is_pausing_once_and_lifting_a_pause_is_not_lifting_an_abort(
-    tag: TagUnderTest,
-) -> None:
+async def test_pausing_twice_is_pausing_once_and_lifting_a_pause_lifts_no_abort(tag: TagUnderTest) -> None:
     await tag.submit()
     for _ in range(3):
         await crashed(tag.client)

@@ -80,7 +80,7 @@ async def test_an_unknown_tag_is_not_found_by_any_function(operator: httpx.Async
         assert "setup" in document["hint"], path
 
 
-async def test_a_repeated_idea_is_reported_not_refused_and_other_constants_are_another_idea(
+async def test_a_repeated_idea_is_reported_and_other_constants_are_another_idea(
     client: httpx.AsyncClient,
 ) -> None:
     await open_tag(client)
@@ -135,9 +135,7 @@ async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and
 # -- experiment::crash
 
 
-async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_deregistered_gpu_is_not_brought_back_by_a_late_crash(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await add_gpu(client)
     name = await registered(client)
@@ -232,9 +230,7 @@ async def waiting(
     return task
 
 
-async def test_wait_answers_when_the_state_changes_or_sleeps_until_it_is_finished(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_wait_answers_at_a_change_or_at_the_end(client: httpx.AsyncClient, process: Process) -> None:
     await open_tag(client)
     name, other = await registered(client, commit_sha="abc1234"), await registered(client)
     task = await waiting(client, process, name, "timeout=50")
@@ -252,7 +248,7 @@ async def test_wait_answers_when_the_state_changes_or_sleeps_until_it_is_finishe
     assert (stopped["status"], stopped["action"]) == ("stopped", "git_reset")
 
 
-async def test_a_submitted_experiment_is_queued_and_told_what_it_waits_for(
+async def test_a_submission_is_queued_and_told_what_it_waits_for(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
@@ -272,9 +268,7 @@ async def test_a_submitted_experiment_is_queued_and_told_what_it_waits_for(
     assert answers[0]["status_url"] == "/api/invocation/mar11-1.1"
 
 
-async def test_a_training_is_accepted_and_its_invocation_followed(
-    operator: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_training_is_accepted_and_followed(operator: httpx.AsyncClient, process: Process) -> None:
     await open_tag(operator)
     await add_gpu(operator)
     name = await registered(operator)
@@ -386,9 +380,7 @@ async def test_an_empty_tag_begins_with_its_baseline(client: httpx.AsyncClient) 
     assert {a["trace_mode"] for a in (opened, empty, first, after)} == {"single"}
 
 
-async def test_so_many_crashes_that_something_is_broken_change_what_is_next(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_so_many_crashes_that_all_is_broken_change_what_is_next(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 1.0)
     before = [await crashed(client) for _ in range(2)]
@@ -467,7 +459,7 @@ async def test_the_pool_lists_and_counts_every_gpu(
     assert await dump(process.lab) == before
 
 
-async def test_a_leased_gpu_keeps_its_lease_when_it_registers_again_and_who_waits_gets_it_next(
+async def test_a_gpu_keeps_its_lease_as_it_registers_again_and_is_lent_next(
     client: httpx.AsyncClient,
 ) -> None:
     await open_tag(client)

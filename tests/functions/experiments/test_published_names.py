@@ -26,7 +26,7 @@ async def shown(http: httpx.AsyncClient, experiment_id: str) -> dict[str, Any]:
     return alone
 
 
-async def test_an_experiment_that_its_agent_trains_runs_from_its_registration_to_its_report(
+async def test_an_agent_s_own_run_lasts_from_its_registration_to_its_report(
     client: httpx.AsyncClient,
 ) -> None:
     await open_tag(client)
@@ -62,9 +62,7 @@ async def test_an_experiment_that_waits_for_a_worker_has_not_started(
     assert trains["started_at"] >= queued["queued_at"]
 
 
-async def test_every_view_names_what_it_shows_and_its_parent_as_was_proposed(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_every_view_names_what_it_shows_and_its_parent_as_proposed(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     first = (await tried(client, 0.99, commit_sha="4f9a1c2"))["experiment_id"]
     near = (await tried(client, 0.991, parent_id=first))["experiment_id"]

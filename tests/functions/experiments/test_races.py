@@ -28,7 +28,7 @@ from tests.labs import (
 CATEGORIES = ("architecture", "optimizer", "attention")
 
 
-async def test_fifty_workers_finishing_together_leave_the_lowest_as_best(
+async def test_fifty_who_end_together_leave_the_lowest_as_best(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)

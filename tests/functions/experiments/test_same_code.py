@@ -57,9 +57,7 @@ async def test_what_was_measured_otherwise_is_told_so_and_moves_nobody(
     assert waited["next"].startswith("Reset to base_commit_sha, the tag's best")
 
 
-async def test_the_incumbent_s_code_is_a_repeat_while_a_provisional_keep_stands_on_it(
-    tag: TagUnderTest,
-) -> None:
+async def test_the_incumbent_s_code_is_a_repeat_while_a_provisional_keep_stands(tag: TagUnderTest) -> None:
     await open_tag(tag.client, policy={"keep_rule": "confirmed"})
     await tag.tried(1.0, **BEST)
     assert (await tag.tried(0.979, **OTHER))["status"] == "keep"

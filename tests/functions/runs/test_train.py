@@ -98,7 +98,7 @@ async def test_a_renewal_that_fails_is_told_and_does_not_end_the_run(
     assert "the lease of mar11-1 is not renewed" in caplog.text
 
 
-async def test_no_renewal_outlives_its_run_and_a_job_of_a_lease_that_is_over_is_refused(
+async def test_no_renewal_outlives_its_run_and_a_job_of_an_old_lease_is_refused(
     client: httpx.AsyncClient,
 ) -> None:
     await leased(client)

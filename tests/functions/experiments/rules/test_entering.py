@@ -155,9 +155,7 @@ def test_a_parent_is_an_experiment_of_the_tag_and_its_epoch_and_no_retest(
         (selected(ends=None), "selection_expired"),
     ],
 )
-def test_a_selection_that_is_over_or_used_is_refused_with_its_code(
-    selection: dict[str, Any], code: str
-) -> None:
+def test_a_selection_that_is_over_is_refused_with_its_code(selection: dict[str, Any], code: str) -> None:
     with pytest.raises(Conflict) as refusal:
         admitted(idea(selection_id="mar11-s1"), facts(**selection), LOCAL)
 

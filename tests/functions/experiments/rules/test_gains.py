@@ -71,7 +71,7 @@ BASELINE, BEST = runs("t-1", 2.0, {SECOND: 1.975}), runs("t-9", 1.036, {SECOND: 
         *("no value", "a first run that further runs contradict", "a claim that the lab has not measured"),
     ],
 )
-def test_a_gain_is_that_of_the_same_seeds(
+def test_a_gain_is_of_equal_seeds(
     before: Runs[OneRun], after: Runs[OneRun], expected: Figures | None
 ) -> None:
     assert figures(before, after) == expected

@@ -230,7 +230,7 @@ def test_a_verdict(which: str) -> None:
 @pytest.mark.parametrize(
     ("key", "status", "learns"), [(KEY, "measured", True), (Key("A100", "e1", 300.0), "invalid", False)]
 )
-def test_a_retest_is_evidence_only_under_the_conditions_of_its_first_run(
+def test_a_retest_is_evidence_only_under_its_first_run_s_conditions(
     key: Key, status: str, learns: bool
 ) -> None:
     first = BEST.model_copy(update={"evaluator_hash": "e1", "budget_seconds": 300.0})

@@ -123,7 +123,7 @@ def test_nothing_recorded_is_nothing_to_doubt() -> None:
 
 
 @given(RECORDS, st.sampled_from(list(KEEP_RULES)), st.floats(0, 0.01))
-def test_every_figure_is_a_number_and_maximising_mirrors_minimising(
+def test_figures_are_numbers_and_maximising_mirrors_minimising(
     record: Record, name: str, sigma: float
 ) -> None:
     noise = Noise(sigma, MANY)
