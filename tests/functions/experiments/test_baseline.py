@@ -10,7 +10,7 @@ import pytest
 from state.pool import Pool
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
-from tests.labs import add_gpu, begun, idea, open_tag, registered, told, waiting
+from tests.labs import add_gpu, begun, idea, open_tag, registered, waiting
 
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
 GPUS = ("host:gpu0", "host:gpu1", "host:gpu2", "host:gpu3")
@@ -33,16 +33,12 @@ async def ran(tag: TagUnderTest, value: float, **changes: Any) -> dict[str, Any]
     return await ended(tag, name, value)
 
 
-async def ended(tag: TagUnderTest, name: str, value: float | None) -> dict[str, Any]:
-    """A worker runs this leased experiment and reports its value; None is a crash."""
+async def ended(tag: TagUnderTest, name: str, value: float) -> dict[str, Any]:
+    """A worker runs this leased experiment and reports its value."""
     e = await begun(tag.process, name)
     who = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence}
-    if value is None:
-        answer = await tag.told("/api/experiment/crash", **who, error="boom")
-    else:
-        answer = await told(
-            tag.client, "/api/experiment/complete", **who, val_bpb=value, gpu_class="H100", budget_seconds=300
-        )
+    measured = {"val_bpb": value, "gpu_class": "H100", "budget_seconds": 300}
+    answer = await tag.told("/api/experiment/complete", **who, **measured)
     assert e.gpu_id is not None
     await Pool(tag.lab).release(e.gpu_id, name, e.fence, proven=True)
     return answer
@@ -50,6 +46,10 @@ async def ended(tag: TagUnderTest, name: str, value: float | None) -> dict[str, 
 
 async def found(tag: TagUnderTest, name: str) -> Experiment:
     return await tag.experiments.get(name)
+
+
+async def queued(tag: TagUnderTest, gpu: str | None = None) -> list[str]:
+    return [e.experiment_id for e in await waiting(tag.lab, gpu)]
 
 
 async def test_the_first_submit_brings_the_baseline_which_alone_is_dispatched(tag: TagUnderTest) -> None:
@@ -82,7 +82,7 @@ async def test_the_base_commit_itself_becomes_the_baseline(tag: TagUnderTest) ->
     await submitted(tag, commit_sha=BASE)
 
     assert first["experiment_id"] == "mar11-1"
-    assert [e.experiment_id for e in await waiting(tag.lab)] == ["mar11-1"]
+    assert await queued(tag) == ["mar11-1"]
     assert (await found(tag, "mar11-1")).baseline
     assert not (await found(tag, "mar11-2")).baseline
     assert first["hint"] is None
@@ -117,19 +117,19 @@ async def test_ideas_let_in_wait_again_behind_the_next_baseline_each_in_its_plac
     await add_gpu(tag.client, GPUS[0])
     await tag.told("/api/pool/drain", gpu_id=GPUS[0])
     assert await tag.leased() == []
-    assert [e.experiment_id for e in await waiting(tag.lab)] == ["mar11-2", "mar11-3"]
+    assert await queued(tag) == ["mar11-2", "mar11-3"]
 
     later = await submitted(tag, agent="ann", commit_sha=BASE)
 
     assert (later["experiment_id"], (await found(tag, "mar11-5")).baseline) == ("mar11-5", True)
-    assert [e.experiment_id for e in await waiting(tag.lab)] == ["mar11-5"]
+    assert await queued(tag) == ["mar11-5"]
     assert await tag.faults() == []
     await tag.told("/api/pool/drain", gpu_id=GPUS[0], undo=True)
     assert await tag.leased() == ["mar11-5"]
     await ended(tag, "mar11-5", 1.0)
     assert await tag.leased() == ["mar11-2"]
-    assert [e.experiment_id for e in await waiting(tag.lab)] == ["mar11-3"]
-    assert [e.experiment_id for e in await waiting(tag.lab, GPUS[0])] == ["mar11-4"]
+    assert await queued(tag) == ["mar11-3"]
+    assert await queued(tag, GPUS[0]) == ["mar11-4"]
 
 
 async def test_a_registered_base_commit_becomes_the_baseline_of_what_waits(tag: TagUnderTest) -> None:
@@ -212,6 +212,9 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTes
     await opened(tag, traces=traces)
     await tag.told("/api/experiment/baseline", tag="mar11")
     await tag.leased()
+    await tag.tried(
+        9.0, commit_sha=BASE
+    )  # what an agent says of the base does not move what roots have to beat
     await ended(tag, "mar11-1", 1.0)
 
     statuses = []
@@ -220,9 +223,7 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTes
         statuses.append((await ran(tag, value, selection_id=chosen["selection_id"]))["status"])
 
     assert statuses == ["discard", "discard", "keep"]
-    stats = (await tag.summary())["stats"]
-    assert stats["keep_rate"] == pytest.approx(1 / 3)
-    assert await tag.faults() == []
+    assert (await tag.summary())["stats"]["keep_rate"] == pytest.approx(1 / 3)
     assert (await tag.told("/api/trace/audit", tag="mar11"))["violations"] == []
 
 
@@ -240,20 +241,6 @@ async def test_the_best_stays_what_the_baseline_measured_first(
 
     best = await tag.best()
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", 1.0)
-
-
-async def test_what_an_agent_says_of_the_base_does_not_move_what_roots_have_to_beat(
-    tag: TagUnderTest,
-) -> None:
-    await opened(tag, traces={"mode": "multi", "target_traces": 3, "max_parallel": 9})
-    await tag.told("/api/experiment/baseline", tag="mar11")
-    await tag.leased()
-    await tag.tried(9.0, commit_sha=BASE)
-    await ended(tag, "mar11-1", 1.0)
-
-    chosen = await tag.told("/api/trace/select", tag="mar11", intent="new_root")
-
-    assert (await tag.tried(1.5, selection_id=chosen["selection_id"]))["status"] == "discard"
 
 
 async def test_a_tag_whose_queue_is_broken_holds_up_no_other_tag(

@@ -49,11 +49,8 @@ async def test_fifty_who_end_together_leave_the_lowest_as_best(
     assert (await told(client, "/api/experiment/best", tag="mar11"))["best"]["val_bpb"] == min(values)
     summary = await told(client, "/api/report/summary", tag="mar11")
     assert (summary["stats"]["total"], summary["stats"]["kept"]) == (50, len(kept))
-    assert {c: found["total"] for c, found in summary["categories"].items()} == {
-        "architecture": 17,
-        "optimizer": 17,
-        "attention": 16,
-    }
+    totals = {c: found["total"] for c, found in summary["categories"].items()}
+    assert totals == {"architecture": 17, "optimizer": 17, "attention": 16}
     assert len(await events_of(process, "experiment.finished")) == 50
     assert (await told(client, "/api/lab/audit"))["violations"] == []
 
@@ -140,6 +137,11 @@ DOORS = [*((path, False) for path in KEYED), ("/api/experiment/register", True),
 """A path, and whether the key stands in the body."""
 
 
+def key_in(body: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """Headers and fields of a request with an idempotency key."""
+    return ({}, {"request_id": "k"}) if body else ({"idempotency_key": "k"}, {})
+
+
 async def insisted(
     client: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str
 ) -> httpx.Response:
@@ -157,8 +159,7 @@ async def test_what_carries_an_idempotency_key_has_one_effect_however_often_it_i
     lab: httpx.AsyncClient, process: Process, path: str, in_body: bool
 ) -> None:
     body, other = KEYED[path]
-    headers = {} if in_body else {"idempotency_key": "key-1"}
-    named = {"request_id": "key-1"} if in_body else {}
+    headers, named = key_in(in_body)
 
     answers = await asyncio.gather(*(insisted(lab, path, body | named, **headers) for _ in range(10)))
     once = await quiet(process)
@@ -199,8 +200,7 @@ async def test_a_key_of_one_function_is_nothing_to_another(
     client: httpx.AsyncClient, first: str, second: str, in_body: bool
 ) -> None:
     await open_tag(client)
-    headers = {} if in_body else {"idempotency_key": "k"}
-    named = {"request_id": "k"} if in_body else {}
+    headers, named = key_in(in_body)
 
     one = await curl(client, f"/api/experiment/{first}", idea() | named, **headers)
     two = await curl(client, f"/api/experiment/{second}", idea() | named, **headers)
@@ -213,8 +213,7 @@ async def test_a_registration_is_told_from_another_body_even_where_its_answer_wa
     client: httpx.AsyncClient, process: Process, path: str, in_body: bool
 ) -> None:
     await open_tag(client)
-    headers = {} if in_body else {"idempotency_key": "k"}
-    named = {"request_id": "k"} if in_body else {}
+    headers, named = key_in(in_body)
     body = idea() | named
     first = await curl(client, f"/api/experiment/{path}", body, **headers)
     await forget_answers(process)
