@@ -111,19 +111,14 @@ async def context(request: ReadContext, traces: Traces) -> Context:
         most_beside=BESIDE_READ if request.siblings != "never" else 0,
         newest={"keep": request.max_keep, **dict.fromkeys(FAILED, request.max_failed)} if of_all else {},
     )
-    _check(request, facts)
-    main = main_key(facts.tag)
-    shown = {"max_keep": request.max_keep, "max_failed": request.max_failed}
-    under = branch(facts.parent_ids, facts.ancestors, facts.tag.direction, main, **shown)
-    return _told(request, facts, under)
-
-
-def _check(request: ReadContext, facts: ContextFacts) -> None:
-    """Refuse a selection of another tag, and parents that cannot be built on."""
     if facts.selection is None:
         check_parents(request.tag, request.parent_ids, facts.ancestors)
     elif facts.selection.tag != request.tag:
         raise other_tag(facts.selection)
+    main = main_key(facts.tag)
+    shown = {"max_keep": request.max_keep, "max_failed": request.max_failed}
+    under = branch(facts.parent_ids, facts.ancestors, facts.tag.direction, main, **shown)
+    return _told(request, facts, under)
 
 
 def _told(request: ReadContext, facts: ContextFacts, under: BranchHistory) -> Context:

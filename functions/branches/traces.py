@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import gather
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -200,7 +200,21 @@ class Configured(Response):
 @function("trace::configure", role="operator", writes=True)
 async def configure(request: Configure, stores: TraceStores) -> Configured:
     """Change the traces part of a tag's policy, and the priorities of traces."""
-    policy, version = await _changed(request, request.priorities or {}, stores)
+    named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
+    priorities = request.priorities or {}
+
+    async def check(_: Policy, new: Policy) -> None:
+        check_policy(new)
+
+    if named or request.new_epoch:
+        changes: dict[str, Any] = {"traces": named} if named else {}
+        policy, version = await stores.policies.change(
+            request.tag, changes, check=check, new_epoch=request.new_epoch, priorities=priorities
+        )
+    else:
+        if priorities:
+            await stores.traces.prioritise(request.tag, priorities)
+        policy, version = await stores.policies.get(request.tag)
     forest = await stores.traces.forest(request.tag)
     return Configured(
         tag=request.tag,
@@ -208,25 +222,6 @@ async def configure(request: Configure, stores: TraceStores) -> Configured:
         epoch=forest.epoch,
         traces=policy.traces,
         priorities={t.trace_id: t.priority for t in forest.growing},
-    )
-
-
-async def _checked(_: Policy, new: Policy) -> None:
-    check_policy(new)
-
-
-async def _changed(
-    request: Configure, priorities: Mapping[str, float], stores: TraceStores
-) -> tuple[Policy, int]:
-    """The policy after the request, and its version."""
-    named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
-    if not named and not request.new_epoch:
-        if priorities:
-            await stores.traces.prioritise(request.tag, priorities)
-        return await stores.policies.get(request.tag)
-    changes: dict[str, Any] = {"traces": named} if named else {}
-    return await stores.policies.change(
-        request.tag, changes, check=_checked, new_epoch=request.new_epoch, priorities=priorities
     )
 
 
