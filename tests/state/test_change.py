@@ -248,7 +248,8 @@ async def test_numbers_stand_in_names_and_events_and_digits_in_scores(
         number = change.number(tags, "n")
         name = Joined("t-", number)
         change.hset(Joined(lab.keys("experiments", "t-"), number), {"id": name, "at": NOW})
-        change.zadd(zset, {name: Joined("7", Digits(number, 3)), "newest": number})
+        change.zadd(zset, {name: Joined("7", Digits(number, 3))})
+        change.zadd(zset, {"newest": number})
         change.emit("experiment.registered", "t", name, {"id": name, "number": number, **data})
         change.emit("experiment.registered", "t", name, {"id": Joined('"', number)})
         with pytest.raises(TypeError, match="only the commit knows it"):

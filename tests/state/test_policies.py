@@ -23,6 +23,7 @@ def test_a_stored_policy_of_an_older_version_is_read_without_the_names_that_are_
     assert read_policy(stored) == Policy().changed({"crash_limit": 4, "belief.evidence": "baseline"})
 
 
+NO_FLAGS: list[Any] = ["yes", 1, []]
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"rate_limit": {"burst": 5}}, "near_miss_margin, crash_limit, on_abort"),
     ({"budgets.most_s": 60}, "policy.budgets.most_s: there is no such value, only base_s"),
@@ -37,7 +38,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(({"stopping.rule": "best"}, "stopping.rule"), ({"stopping.tick_source": "stderr"}, "tick_source")),
     *(({"stopping.eta": 1}, "stopping.eta"), ({"stopping.max_prob": 1.1}, "max_prob")),
     *(({"stopping.min_peers": 0}, "min_peers"), ({"stopping.extend_at": 0.5}, "extend_at")),
-    *(({"enable_parallel_multi_trace": value}, "policy.traces.mode") for value in ("yes", 1, [])),
+    *(({"enable_parallel_multi_trace": wrong}, "policy.traces.mode") for wrong in NO_FLAGS),
     ({"max_traces": 0}, "policy.traces.target_traces"),  # a name of the published proposal is told as ours
 ]
 

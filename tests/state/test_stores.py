@@ -70,20 +70,6 @@ async def test_a_move_repeated_after_a_lost_answer_happens_once(
     assert await dump(process.lab) == once
 
 
-async def test_a_message_that_is_none_of_ours_does_not_end_the_wake_ups(process: Process) -> None:
-    async def publish(message: str) -> int:
-        return int(await process.lab.command("PUBLISH", process.lab.channel("test"), message))
-
-    with process.wakeups.subject("mar11-1") as woken:
-        listeners = 0
-        while not listeners:
-            listeners = await publish("no json")
-            await asyncio.sleep(0.01)
-        for message in ("[]", "{}", '{"subject": "mar11-1"}'):
-            await publish(message)
-        await asyncio.wait_for(woken.wait(), 30)
-
-
 async def test_a_task_that_swallows_its_cancellation_is_ended_all_the_same() -> None:
     swallowed = asyncio.Event()
 

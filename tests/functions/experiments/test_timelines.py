@@ -18,7 +18,8 @@ ENDED = {**BUILT, "status": "keep", "ended_at": "115.0"}
 
 
 def run(**changes: Any) -> Experiment:
-    return sample.experiment(**{"status": "keep", "registered_at": 10.0, "attempt": 1} | changes)
+    fields: dict[str, Any] = {"status": "keep", "registered_at": 10.0, "attempt": 1}
+    return sample.experiment(**fields | changes)
 
 
 def phases(*attempts: dict[str, str], **e: Any) -> list[tuple[Any, ...]]:

@@ -296,7 +296,7 @@ async def test_whatever_is_taken_back_audits_agree(tag: TagUnderTest, keep_rule:
 async def test_a_wrong_baseline_leaves_its_counter_and_the_tag_gets_another(tag: TagUnderTest) -> None:
     await test_baseline.opened(tag)
     waits = (await test_baseline.submitted(tag))["experiment_id"]
-    await test_baseline.leased(tag)
+    await tag.leased()
     await test_baseline.ended(tag, "mar11-1", 0.0001)
     await tag.told("/api/experiment/stop", experiment_id=waits)
     await tag.told("/api/pool/dispatch")
@@ -316,9 +316,9 @@ async def test_runs_that_wait_for_a_retracted_baseline_wait_for_the_next(tag: Ta
     await test_baseline.opened(tag)
     for _ in range(2):
         await test_baseline.submitted(tag)
-    await test_baseline.leased(tag)
+    await tag.leased()
     await test_baseline.ended(tag, "mar11-1", 0.0001)
-    assert await test_baseline.leased(tag) == ["mar11-2"]
+    assert await tag.leased() == ["mar11-2"]
 
     await retracted(tag, "mar11-1")
     await test_baseline.submitted(tag)
@@ -327,7 +327,7 @@ async def test_runs_that_wait_for_a_retracted_baseline_wait_for_the_next(tag: Ta
     assert await tag.faults() == []
     await tag.told("/api/experiment/stop", experiment_id="mar11-2")
     await add_gpu(tag.client, test_baseline.GPUS[1])
-    assert await test_baseline.leased(tag) == ["mar11-4"]
+    assert await tag.leased() == ["mar11-4"]
 
 
 async def test_the_baseline_s_value_is_that_of_the_next_run_of_its_code(tag: TagUnderTest) -> None:
