@@ -108,9 +108,8 @@ def mode_yields(ends: Iterable[End]) -> dict[Mode, Yield]:
 def best_mode(ends: Sequence[End], near_misses: int) -> tuple[Mode, Yield]:
     """The mode with the highest bound, and its yield; needs two near misses to combine, a keep to go on with."""
     found = mode_yields(ends)
-    is_possible = {"exploit": kept_category(ends) is not None, "combine": near_misses >= 2}
-    modes = [mode for mode in MODES if is_possible.get(mode, True)]
-    bounds: dict[Mode, float] = {mode: found.get(mode, NONE).bound for mode in modes}
+    is_possible: dict[Mode, bool] = {"exploit": kept_category(ends) is not None, "combine": near_misses >= 2}
+    bounds: dict[Mode, float] = {m: found.get(m, NONE).bound for m in MODES if is_possible.get(m, True)}
     best = max(bounds, key=bounds.__getitem__)
     return best, found.get(best, NONE)
 
