@@ -54,7 +54,6 @@ async def test_the_rest_of_the_day_is_reserved_and_no_more_than_that(budget: Aut
 
 async def test_many_at_once_never_overdraw_it(budget: AuthorBudget) -> None:
     found = await asyncio.gather(*(budget.reserve(Cost(30, 0), LIMITS) for _ in range(100)))
-
     assert sum(isinstance(each, str) for each in found) == 33
     assert await budget.today() == Cost(990, 0)
 

@@ -290,10 +290,8 @@ async def test_another_format_or_layout_names_the_remedy(
     other: Lab, file: Path, changes: dict[str, Any]
 ) -> None:
     written(file, [("layout", b"x", 0)], **changes)
-
     with pytest.raises(Invalid, match="another version of Nightjar wrote") as refusal:
         await restore(other, file)
-
     assert "version of Nightjar that wrote it" in str(refusal.value.hint)
 
 
@@ -318,10 +316,8 @@ async def test_a_small_file_of_many_gigabytes_is_refused_in_little_memory(other:
 async def test_a_lab_that_exists_is_never_overwritten(process: Process, file: Path) -> None:
     await back_up(process.lab, file)
     before = await dump(process.lab)
-
     with pytest.raises(Conflict, match="exists already"):
         await restore(process.lab, file)
-
     assert await dump(process.lab) == before
 
 
@@ -359,9 +355,7 @@ async def test_restores_at_once_do_not_mix(
 ) -> None:
     await a_night(client, process)
     await back_up(process.lab, file)
-
     results = await asyncio.gather(*(restore(other, file) for _ in range(3)), return_exceptions=True)
-
     assert [type(r) for r in results].count(Conflict) == 2, results
     assert await renamed(other) == await renamed(process.lab)
 

@@ -123,7 +123,6 @@ FORBIDS = {
 @pytest.mark.parametrize("answer", [*CANNOT_NOW, *FORBIDS])
 def test_redis_that_cannot_serve_now_is_worth_asking_again_and_one_that_forbids_is_not(answer: str) -> None:
     told = unavailable(parsed(answer))
-
     assert (CANNOT_NOW | FORBIDS)[answer] in told.detail
     assert told.hint
     assert bool(told.retry_after) == (answer in CANNOT_NOW)

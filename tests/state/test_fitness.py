@@ -72,7 +72,6 @@ NO_DOORS = [
 def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None:
     with pytest.raises(Unavailable, match="without a password") as refusal:
         check_door(url, "NIGHTJAR_REDIS_URL")
-
     assert "requirepass" in str(refusal.value.hint)
 
 
@@ -85,14 +84,12 @@ def test_a_password_or_this_machine_opens_the_door() -> None:
 def test_what_is_no_url_of_a_redis_is_refused_without_a_word_of_it(url: str) -> None:
     with pytest.raises(Unavailable, match="NIGHTJAR_BROKER_URL is no URL") as refusal:
         check_door(url, "NIGHTJAR_BROKER_URL")
-
     assert not re.search("can/?a?r?y?@|canary", f"{refusal.value.detail} {refusal.value.hint}")
 
 
 @pytest.mark.parametrize("setting", ["redis_url", "broker_url", "worker_redis_url"])
 def test_every_setting_that_names_a_redis_is_looked_at(settings: Settings, setting: str) -> None:
     open_door = settings.model_copy(update={setting: SecretStr("redis://10.0.0.7:6379")})
-
     with pytest.raises(Unavailable, match=r"10\.0\.0\.7 without a password"):
         (redis_url if setting.endswith("redis_url") else broker_url)(
             open_door, worker=setting.startswith("worker")
@@ -102,10 +99,8 @@ def test_every_setting_that_names_a_redis_is_looked_at(settings: Settings, setti
 @pytest.mark.parametrize("setting", ["redis_url", "broker_url"])
 def test_rq_s_queues_are_refused_in_a_cluster(setting: str) -> None:
     cluster = Settings.model_validate({setting: "redis+cluster://127.0.0.1:7000"})
-
     with pytest.raises(Unavailable, match="Cluster") as refusal:
         broker_url(cluster)
-
     assert "NIGHTJAR_BROKER_URL" in str(refusal.value.hint)
 
 
@@ -136,7 +131,6 @@ def test_workers_get_the_redis_of_rq_s_queues_and_not_the_lab_s() -> None:
 )
 def test_each_fact_has_its_verdict(facts: dict[str, Any], state: list[str], words: str) -> None:
     findings = look(FIT | facts)
-
     assert [finding.state for finding in findings] == state
     assert words in " ".join(f"{finding.found} {finding.remedy}" for finding in findings)
     assert all(finding.remedy for finding in findings if finding.state != "ok")

@@ -70,7 +70,6 @@ async def test_a_process_knows_when_its_lab_was_made_anew_or_outgrew_it(
 ) -> None:
     assert await lab.outlived() is None
     await lab.command("SET", lab.keys(key), "99")
-
     assert said in (await lab.outlived() or "")
     with pytest.raises(Unavailable, match="made anew" if key == "identity" else "its layout is 99"):
         await lab.check()

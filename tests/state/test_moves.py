@@ -53,7 +53,6 @@ async def test_a_missing_or_unknown_name_is_an_error_that_names_it(process: Proc
 
 async def test_a_script_that_reads_a_name_it_does_not_declare_fails(process: Process, folder: Path) -> None:
     (folder / "tell.lua").write_text("-- keys: tag\nreturn A.ditance")
-
     with pytest.raises(Exception, match="ditance"):
         await process.lab.move("tell", keys={"tag": "{t}:a"})
 

@@ -36,9 +36,7 @@ def clients(admin: redis.Redis) -> set[str]:
 
 async def test_calls_at_once_get_their_own_replies_on_one_connection(lab: Lab, admin: redis.Redis) -> None:
     before = clients(admin)
-
     answers = await asyncio.gather(*(lab.pipeline([("ECHO", n), ("ECHO", -n)]) for n in range(500)))
-
     assert answers == [[str(n), str(-n)] for n in range(500)]
     assert len(clients(admin) - before) == 1
 
@@ -129,9 +127,7 @@ async def test_a_connection_that_redis_ends_while_idle_costs_no_call(lab: Lab, a
 
 async def test_a_reply_that_is_no_text_fails_its_call_and_the_connection_is_opened_anew(lab: Lab) -> None:
     await lab.command("SET", lab.keys("bytes"), b"\xff\xfe")
-
     with pytest.raises(Unavailable):
         await lab.command("GET", lab.keys("bytes"))
-
     assert await lab.binary("GET", lab.keys("bytes")) == b"\xff\xfe"
     assert await lab.command("ECHO", "after") == "after"

@@ -19,7 +19,6 @@ def test_a_stored_policy_of_an_older_version_is_read_without_the_names_that_are_
     stored = (
         '{"crash_limit": 4, "gone": 1, "belief": {"evidence": "baseline", "test_decision": "significant"}}'
     )
-
     assert read_policy(stored) == Policy().changed({"crash_limit": 4, "belief.evidence": "baseline"})
 
 
@@ -49,7 +48,6 @@ def test_an_unknown_name_is_told_the_known_ones_and_a_value_out_of_its_range_is_
 ) -> None:
     with pytest.raises(Invalid) as refusal:
         Policy().changed(change)
-
     assert refusal.value.hint is not None
     assert words in refusal.value.detail
 
@@ -57,7 +55,6 @@ def test_an_unknown_name_is_told_the_known_ones_and_a_value_out_of_its_range_is_
 def test_dotted_and_nested_names_mean_the_same() -> None:
     dotted = Policy().changed({"budgets.base_s": 5, "stopping.eta": 7})
     grouped = Policy().changed({"budgets": {"base_s": 5}, "stopping": {"eta": 7}})
-
     assert dotted == grouped
     assert (dotted.budgets.base_s, dotted.stopping.max_prob, dotted.stopping.eta) == (5, 0.65, 7)
 

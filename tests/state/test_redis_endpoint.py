@@ -56,7 +56,6 @@ def test_a_server_that_keeps_silent_does_not_answer(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
         server.listen()
-
         assert not says_anything(tmp_path / "socket", 0.2)
 
 

@@ -35,7 +35,6 @@ def test_other_urls_name_a_redis_itself(url: str) -> None:
 
 def test_a_cluster_s_nodes_are_reached_by_tls_as_its_url_says() -> None:
     found = servers_of("rediss+cluster://h?ssl_ca_certs=/ca.pem")
-
     assert found is not None
     assert found.options["connection_class"].__name__ == "SSLConnection"
     assert found.options["ssl_ca_certs"] == "/ca.pem"

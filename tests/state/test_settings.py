@@ -29,16 +29,13 @@ def write(path: Path, *lines: str) -> None:
 
 def test_a_repository_s_file_sets_nothing(home: Path) -> None:
     write(home / "project" / ".env", "NIGHTJAR_REDIS_SERVER=./redis-server", "NIGHTJAR_DATA=here")
-
     assert Settings() == Settings.model_construct()
 
 
 def test_the_file_of_the_data_directory_comes_before_that_of_the_user(home: Path) -> None:
     write(user_file(), "NIGHTJAR_PORT=4001", "NIGHTJAR_STALE_S=7")
     write(home / "data" / ".env", "NIGHTJAR_PORT=4002")
-
     settings = Settings(data=home / "data")
-
     assert (settings.port, settings.stale_s) == (4002, 7.0)
 
 
@@ -48,18 +45,14 @@ def test_variables_and_the_command_line_come_before_files(
     write(home / "data" / ".env", "NIGHTJAR_PORT=4002", "NIGHTJAR_STALE_S=7", "MAX_CONSECUTIVE_CRASHES=9")
     monkeypatch.setenv("NIGHTJAR_DATA", str(home / "data"))
     monkeypatch.setenv("NIGHTJAR_PORT", "4003")
-
     settings = Settings(stale_s=8.0)
-
     assert (settings.port, settings.stale_s, settings.max_consecutive_crashes) == (4003, 8.0, 9)
 
 
 def test_the_user_s_file_may_say_where_the_lab_is_and_the_lab_s_own_may_not(home: Path) -> None:
     write(user_file(), f"NIGHTJAR_DATA={home / 'data'}", "NIGHTJAR_LAB=night")
     write(home / "data" / ".env", "NIGHTJAR_DATA=/elsewhere", "NIGHTJAR_LAB=day", "NIGHTJAR_PORT=4002")
-
     settings = Settings()
-
     assert (settings.data_dir, settings.lab, settings.port) == (home / "data", "night", 4002)
 
 
@@ -119,8 +112,6 @@ def test_a_published_name_sets_what_it_sets_in_the_published_server_and_no_secre
 ) -> None:
     text, field, value = PUBLISHED[name]
     monkeypatch.setenv(name, text)
-
     settings = Settings()
-
     assert getattr(settings, field) == value
     assert "sesame" not in f"{settings} {settings!r} {settings.model_dump_json()}"

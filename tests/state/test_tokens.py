@@ -87,7 +87,6 @@ async def test_a_lab_stays_closed_when_its_last_operator_s_token_is_revoked(
     tokens: Tokens, process: Process, operator: Issued
 ) -> None:
     await tokens.revoke(operator.token)
-
     assert await Tokens(process.lab).are_configured()
     assert (await tokens.issue(name="w", role="worker", issued_by="local")).token.role == "worker"
 
@@ -97,7 +96,6 @@ async def test_what_is_no_token_is_refused_in_the_words_of_an_unknown_token(
     tokens: Tokens, operator: Issued, text: str
 ) -> None:
     wrong_secret = operator.text[:-1] + ("A" if operator.text[-1] != "A" else "B")
-
     for wrong in (text, wrong_secret):
         with pytest.raises(Unauthenticated, match="no token of this lab"):
             await tokens.recognise(wrong)
@@ -193,10 +191,8 @@ async def test_a_rotation_without_overlap_ends_the_secret_and_its_sessions_at_on
 async def test_a_token_that_has_expired_is_not_rotated_but_replaced(tokens: Tokens, operator: Issued) -> None:
     ended = await tokens.issue(name="ann", role="agent", lasts_s=0.001, issued_by="me")
     await asyncio.sleep(0.01)
-
     with pytest.raises(Conflict, match="has expired") as refusal:
         await tokens.rotate(ended.token, 60)
-
     assert "issue another, once it is revoked" in str(refusal.value.hint)
 
 
@@ -227,9 +223,7 @@ async def test_a_ticket_opens_once_and_within_30_s(
 ) -> None:
     ticket = await tokens.open_ticket(proof_of(operator))
     assert 0 < await process.lab.command("TTL", process.lab.keys("tickets", digest_of_secret(ticket))) <= 30
-
     asked = await asyncio.gather(*(tokens.ticket(ticket) for _ in range(20)), return_exceptions=True)
-
     assert sum(not isinstance(a, BaseException) for a in asked) == 1
     assert sum(isinstance(a, Unauthenticated) for a in asked) == 19
 

@@ -36,7 +36,6 @@ def test_what_the_standard_calls_invalid_and_two_headers_are_as_good_as_none() -
 
 def test_a_new_trace_is_valid_is_nobody_else_s_and_claims_no_recording() -> None:
     traces = [begun() for _ in range(100)]
-
     assert all(accepted(t) == t for t in traces)
     assert all(t.endswith("-00") for t in traces)
     assert len({trace_id(t) for t in traces}) == 100
@@ -58,5 +57,4 @@ def test_processes_that_were_forked_begin_different_traces() -> None:
     told = subprocess.run(
         [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, cwd=ROOT
     )
-
     assert len({trace_id(line) for line in told.stdout.split()}) == 4

@@ -91,9 +91,7 @@ async def test_a_job_that_died_as_it_was_started_does_not_hold_up_the_next_lease
     await train_queue.enqueue("h:0", ATTEMPT, 60)
     the_job(connection).set_status(JobStatus.STARTED)  # its worker is killed before the run begins
     connection.delete(gpu_queue("lab", "h:0", connection).key)
-
     assert await train_queue.enqueue("h:0", ATTEMPT | {"fence": 5}, 60)
-
     assert the_job(connection).kwargs["payload"] == ATTEMPT | {"fence": 5}
 
 
@@ -181,12 +179,10 @@ async def test_a_job_of_another_form_or_attempt_is_refused_and_removed(
 
 async def test_a_pickled_job_is_never_unpickled_whatever_serializer_is_named(connection: redis.Redis) -> None:
     job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1-1")
-
     with pytest.raises(JobRefused, match="cannot be read"):
         TrainJob.fetch(job.id, connection=connection, serializer=DefaultSerializer)
 
 
 def test_a_job_s_id_has_only_characters_that_rq_allows() -> None:
     job = Job.create("os.getcwd", connection=redis.Redis(), id=job_id("lab", "t.a_b-1", 12, 345))
-
     assert job.id == "lab_st_da__b-1-12-345"

@@ -30,9 +30,7 @@ async def stored(lab: Lab, *nodes: Experiment) -> Experiments:
 async def test_the_base_above_is_found_however_long_nothing_was_kept(process: Process) -> None:
     failed = [node(n, [n - 1]) for n in range(2, 2 * STEPS + 10)]
     experiments = await stored(process.lab, node(1, status="keep"), *failed)
-
     base = await experiments.base_above([failed[-1].experiment_id])
-
     assert base is not None
     assert base.experiment_id == "t-1"
 
@@ -85,9 +83,7 @@ async def test_an_index_is_read_with_the_hashes_of_its_members(process: Process)
 async def test_a_read_survives_a_redis_that_has_forgotten_the_scripts(process: Process) -> None:
     experiments = await stored(process.lab, node(1, status="keep"))
     await process.lab.command("SCRIPT", "FLUSH")
-
     base = await experiments.base_above(["t-1"])
-
     assert base is not None
 
 

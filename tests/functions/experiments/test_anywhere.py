@@ -98,20 +98,16 @@ async def test_a_worker_is_handed_all_that_a_run_needs_until_it_begins(lab: Lab)
 async def test_who_asks_before_there_is_a_run_waits_for_it(lab: Lab) -> None:
     asking = asyncio.create_task(lab.ask("pool/next", gpu_id=FAR, timeout=30))
     await asyncio.sleep(0)
-
     name = await lab.submitted()
     await told(lab.http, "/api/pool/dispatch")
-
     assert (await asking)["work"]["experiment_id"] == name
 
 
 async def test_a_run_is_begun_by_one_process_which_may_ask_again(lab: Lab) -> None:
     await lab.submitted()
     lease = lease_of(await lab.handed())
-
     answers = [await lab.ask("gpu/begin", **lease, runner=runner) for runner in ("f:1:1", "f:1:1", "f:2:2")]
     late = await lab.ask("gpu/begin", **{**lease, "fence": lease["fence"] + 1}, runner="f:1:1")
-
     assert [answer["begun"] for answer in (*answers, late)] == [True, True, False, False]
 
 

@@ -71,7 +71,6 @@ async def test_a_result_that_is_no_finite_number_is_refused_and_only_the_metric_
     for value in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999"):
         value_of = "" if field == "val_bpb" else '"val_bpb": 1.0, '
         document = await refuse(COMPLETE, f'{{"experiment_id": "mar11-2", {value_of}"{field}": {value}}}')
-
         assert field in document["detail"]
         assert hint in document["hint"]
 
@@ -93,7 +92,6 @@ WRONG: list[tuple[str, Any]] = [
 async def test_a_value_of_the_wrong_kind_is_named(refuse: Refuse) -> None:
     for field, value in WRONG:
         document = await refuse(COMPLETE, {"experiment_id": "mar11-2", "val_bpb": 0.99} | {field: value})
-
         assert field in document["detail"], (field, value)
 
 
@@ -206,10 +204,8 @@ async def test_huge_numbers_in_harmless_places_do_no_harm(client: httpx.AsyncCli
 
 async def test_a_health_sample_may_carry_further_values(client: httpx.AsyncClient) -> None:
     await add_gpu(client)
-
     health = {"temperature_c": 50, "fan": 0.5, "p": None}
     await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0", health=health)
-
     worker = (await asked(client, "/api/pool/list"))["workers"][0]
     assert worker["health"] == {"temperature_c": 50.0, "fan": 0.5}
 
@@ -253,7 +249,6 @@ async def test_ten_megabytes_are_too_large_whether_announced_or_not(
 async def test_register_takes_larger_bodies_than_others(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     body = json.dumps(idea(diff="x" * 2 * MIB))
-
     assert (await curl(client, REGISTER, body)).status_code == 200
     problem(await curl(client, "/api/experiment/history", body), 413)
 

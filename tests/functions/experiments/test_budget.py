@@ -278,9 +278,7 @@ async def test_no_gpu_of_the_lab_is_lent_to_a_tag_whose_seconds_are_used_up(tag:
 
 async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(tag: TagUnderTest) -> None:
     name = (await tag.tried(1.0, result={"budget_seconds": WEEK_S}))["experiment_id"]
-
     again = await tag.told("/api/experiment/retest", experiment_id=name)
-
     e = await tag.experiments.get(again["retest_id"])
     assert (e.budget_s, e.timeout_s) == (660, 1380)
 
@@ -291,7 +289,6 @@ async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(ta
 async def test_absent_leaves_a_limit_and_null_takes_it_away(tag: TagUnderTest) -> None:
     changes: list[dict[str, Any]] = [{"gpu_seconds": 3600.5, "runs": 10}, {"runs": None}, {}]
     answers = [await limited(tag, **change) for change in changes]
-
     assert [a["changed"] for a in answers] == [True, True, False]
     assert (answers[-1]["gpu_seconds"]["limit"], answers[-1]["runs"]["limit"]) == (3600.5, None)
 

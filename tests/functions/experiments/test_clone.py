@@ -61,7 +61,6 @@ async def test_a_patch_that_applies_without_its_last_line_end_and_a_commit_of_th
     client: httpx.AsyncClient, repo: Repository
 ) -> None:
     commit, patch = deeper(repo)
-
     for sent in (patch, patch[:-1]):
         await told(client, SUBMIT, **idea(diff=sent, commit_sha=ELSEWHERE))
     await told(client, SUBMIT, **idea(diff=OF_ANOTHER, commit_sha=commit))
@@ -84,7 +83,6 @@ async def test_a_base_commit_that_the_clone_lacks_is_told_of(
 ) -> None:
     known = await open_tag(client, "known", base_commit=repo.base)
     unknown = await open_tag(client, "unknown", base_commit=ELSEWHERE)
-
     assert known["hint"] is None
     assert f"`git -C {repo.path} fetch --all`" in unknown["hint"]
 

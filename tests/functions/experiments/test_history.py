@@ -410,7 +410,6 @@ def test_a_history_that_could_not_have_happened_is_found(start: Model, ops: list
 def test_an_order_against_the_clock_is_found() -> None:
     first = Seen(acquired("t-1", None), 0.0, 1.0)
     later = [Seen(acquired(f"t-{n}", n - 2, n - 1), 2.0, 3.0) for n in (2, 3)]
-
     assert linearised([first, *later], IDLE, step) is None
     overlapping = replace(first, returned=4.0)
     assert linearised([overlapping, *later], IDLE, step) is not None

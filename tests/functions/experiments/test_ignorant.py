@@ -32,9 +32,7 @@ def differences(before: Any, now: Any, where: str) -> Iterator[str]:
 
 async def test_a_client_that_knows_no_traces_sees_what_it_always_saw(client: httpx.AsyncClient) -> None:
     recorded = json.loads(RECORDED.read_text())
-
     now = await session(client)
-
     assert len(recorded) == len(now) == len(CALLS)
     found = [d for old, new in zip(recorded, now, strict=True) for d in differences(old, new, old["call"])]
     assert found == []

@@ -56,10 +56,8 @@ async def test_the_loop_of_the_readme_draws_one_line(client: httpx.AsyncClient) 
 
 async def test_what_is_submitted_before_the_baseline_ends_is_built_on_it(client: httpx.AsyncClient) -> None:
     await open_tag(client, base_commit="abc1234")
-
     for n in range(2):
         await told(client, "/api/experiment/submit", **idea(commit_sha=f"4c1a9f{n}"))
-
     assert await parents(client) == {"mar11-1": [], "mar11-2": ["mar11-1"], "mar11-3": ["mar11-1"]}
 
 

@@ -48,10 +48,8 @@ async def test_the_base_commit_defaults_to_the_head_of_the_workers_repository(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await process.presence.announce("keeper@host:1", {"kind": "keeper", "repository_head": "fedcba9"})
-
     await open_tag(client, "of-workers")
     await open_tag(client, "chosen", base_commit="1234567")
-
     assert (await told(client, "/api/report/brief", tag="of-workers"))["base_commit_sha"] == "fedcba9"
     assert (await told(client, "/api/report/brief", tag="chosen"))["base_commit_sha"] == "1234567"
 

@@ -201,10 +201,8 @@ async def test_a_key_of_one_function_is_nothing_to_another(
 ) -> None:
     await open_tag(client)
     headers, named = key_in(in_body)
-
     one = await curl(client, f"/api/experiment/{first}", idea() | named, **headers)
     two = await curl(client, f"/api/experiment/{second}", idea() | named, **headers)
-
     assert [r.json()["experiment_id"] for r in (one, two)] == ["mar11-1", "mar11-2"]
 
 

@@ -34,7 +34,6 @@ def test_a_metric_s_name_tells_its_direction_and_words_that_disagree_are_named()
 
 async def test_no_metric_at_all_is_val_bpb_and_lower_is_better(client: httpx.AsyncClient) -> None:
     opened = await open_tag(client)
-
     assert opened["tag"]["metric"] == {"name": "val_bpb", "direction": "minimize", "target": None}
 
 
@@ -51,7 +50,6 @@ async def test_a_metric_whose_direction_nobody_can_tell_is_refused(client: httpx
 
 def test_the_page_lists_the_words_that_tell_a_direction() -> None:
     page = (Path(__file__).parents[3] / "docs" / "your-problem.md").read_text()
-
     for direction, words in DIRECTION_WORDS.items():
         listed = next(line for line in page.splitlines() if line.endswith(f"| `{direction}` |"))
         assert set(listed.split("|")[1].strip().split(", ")) == words

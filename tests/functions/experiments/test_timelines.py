@@ -37,14 +37,12 @@ def test_each_phase_ends_where_the_next_one_begins() -> None:
 
 def test_a_trusted_score_is_measured_after_the_training() -> None:
     scored = phases(ENDED, score="trusted", wall_seconds=90.0)
-
     assert scored[3:] == [("training", 15, 105, None), ("scoring", 105, 115, "keep")]
 
 
 def test_a_lost_attempt_is_followed_by_the_next_one_and_a_lease_that_no_worker_began_is_forgotten() -> None:
     lost = {**BUILT, "status": "lost", "ended_at": "60.0"}
     again = {"status": "queued", "queued_at": "61.0"}
-
     assert phases(lost, again, attempt=2)[3:] == [("training", 15, 60, "lost"), ("queued", 61, None, None)]
     assert phases({**LEASED, "status": "queued"}) == [("queued", 10, None, None)]
 

@@ -58,9 +58,7 @@ def branch(tip: str | None = "mar11-9") -> Trace:
 
 def test_an_idea_is_stamped_with_the_policy_that_holds_for_it() -> None:
     policy = Policy(keep_rule="confirmed", stale_after_s=60.0)
-
     entry = admitted(idea(), facts(policy=policy), LOCAL)
-
     found = entry.idea
     assert (found.policy_version, found.keep_rule, found.patience_s) == (7, "confirmed", 60.0)
 
@@ -118,7 +116,6 @@ def test_without_a_best_the_base_commit_is_let_in_and_its_change_is_not() -> Non
 def test_where_there_is_nothing_to_run_unchanged_only_an_operator_lifts_the_abort() -> None:
     with pytest.raises(Conflict) as refusal:
         admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
-
     assert refusal.value.hint == (
         "find the common cause: have an operator lift it with POST /api/experiment/resume"
     )
@@ -137,7 +134,6 @@ def test_a_parent_is_an_experiment_of_the_tag_and_its_epoch_and_no_retest(
     policy: Policy, named: Parent | None, kind: type[Exception], problem: str
 ) -> None:
     known = facts(policy=policy, parents={"mar11-2": named} if named else {}, branch=branch())
-
     with pytest.raises(kind, match=problem):
         admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
 
@@ -158,7 +154,6 @@ def test_a_parent_is_an_experiment_of_the_tag_and_its_epoch_and_no_retest(
 def test_a_selection_that_is_over_is_refused_with_its_code(selection: dict[str, Any], code: str) -> None:
     with pytest.raises(Conflict) as refusal:
         admitted(idea(selection_id="mar11-s1"), facts(**selection), LOCAL)
-
     assert refusal.value.fields["code"] == code
 
 
@@ -178,7 +173,6 @@ def test_nobody_registers_with_a_selection_of_another_or_for_other_parents() -> 
 
 def test_without_a_selection_it_is_made_from_the_tip_of_the_branch_of_the_best() -> None:
     entry = admitted(idea(), facts(policy=MULTI, epoch=3, branch=branch()), LOCAL)
-
     choice = entry.idea.selection
     assert choice is not None
     assert (choice.kind, choice.expected_tip, choice.base_experiment_id) == ("extend", "mar11-9", "mar11-8")
@@ -187,9 +181,7 @@ def test_without_a_selection_it_is_made_from_the_tip_of_the_branch_of_the_best()
 
 def test_in_single_mode_it_is_made_from_the_parents_that_are_named_and_from_no_trace() -> None:
     known = facts(parents={"mar11-2": parent()}, branch=branch())
-
     entry = admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
-
     assert (entry.idea.parent_ids, entry.idea.selection) == (["mar11-2"], None)
 
 

@@ -84,7 +84,6 @@ def test_a_gain_is_above_zero_where_more_is_better() -> None:
 def test_a_claim_is_compared_on_the_seed_on_which_the_lab_has_measured_it() -> None:
     measured = run("t-2.2", 1.4, SECOND, status="measured")
     claim = Runs(run("t-2", 1.4, claimed=True, measured_by="t-2.2"), (measured,))
-
     assert figures(runs("t-1", 2.0, {SECOND: 1.9}), claim) == (1.9, 1.4, 0.5, 0)
     assert figures(runs("t-1", 2.0), claim) is None
 
@@ -92,6 +91,5 @@ def test_a_claim_is_compared_on_the_seed_on_which_the_lab_has_measured_it() -> N
 def test_a_swarm_s_run_without_a_best_before_it_is_compared_with_its_worker_s_baseline() -> None:
     once = runs("s-1", 1.0, delta_bpb=-0.2)
     again = run("s-1.2", 1.1, SECOND, status="measured", delta_bpb=-0.1)
-
     assert figures(None, once) == (0.0, -0.2, 0.2, 0)
     assert figures(None, Runs(once.experiment, (again,))) == (0.0, -0.1, 0.1, 1)

@@ -221,9 +221,7 @@ VERDICTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("which", VERDICTS)
 def test_a_verdict(which: str) -> None:
     given, expected = VERDICTS[which]
-
     answer = Completed.model_validate(judged(**given).answer).model_dump()
-
     assert {name: answer[name] for name in expected} == expected
 
 
@@ -253,7 +251,6 @@ def test_a_result_ends_a_row_of_crashes_and_lifts_the_abort_of_a_tag_that_was_cl
     policy: Policy, lifts: bool
 ) -> None:
     ending = judged(1.25, known={"crashes_in_a_row": 3, "policy": policy})
-
     assert (ending.crashes, ending.lifts_abort) == (0, lifts)
 
 
@@ -275,8 +272,6 @@ def test_a_failure_counts_against_its_tag_its_gpu_or_neither(
 ) -> None:
     run = facts(experiment(2, status="running", attempt=1), first=first, crashes_in_a_row=2)
     beside = Comparison(gpu(), run.best, "noise", Spread())
-
     ending = judge_failure(FailureReport(kind, "boom", "d"), run, beside, Breaker(60.0))
-
     counted = ending.gpu.in_a_row if ending.gpu else None
     assert (ending.status, ending.crashes, counted) == (status, in_a_row, on_gpu)

@@ -40,9 +40,7 @@ def test_strict_keeps_what_the_published_contract_keeps(
 @given(VALUES, VALUES, SIGMAS)
 def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: float | None) -> None:
     candidate, incumbent = SeedScores("new", value), SeedScores("best", best)
-
     strict, confirmed = (rule.decide(candidate, incumbent, sigma) for rule in (STRICT, CONFIRMED))
-
     assert (strict == "discard") == (confirmed == "discard") == (value >= best)
 
 
@@ -103,7 +101,6 @@ def test_a_win_is_confirmed(
 @given(st.lists(VALUES, min_size=4, max_size=4), SIGMAS)
 def test_no_two_runs_confirm_each_other(values: list[float], sigma: float | None) -> None:
     one, two = SeedScores("one", values[0], (values[1],)), SeedScores("two", values[2], (values[3],))
-
     assert not (is_confirmed(one, two, sigma) and is_confirmed(two, one, sigma))
 
 
@@ -147,7 +144,5 @@ def test_the_race_goes_to_the_best_mean_not_to_the_luckiest_first() -> None:
 @given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=6), SIGMAS)
 def test_whoever_wins_is_ahead_of_the_incumbent(runs: list[list[float]], sigma: float | None) -> None:
     trials = [SeedScores(str(n), first, (one, two)) for n, (first, one, two) in enumerate(runs)]
-
     won = winner(trials[1:], trials[0], sigma)
-
     assert won is None or sum(runs[int(won.name)]) < sum(runs[0])

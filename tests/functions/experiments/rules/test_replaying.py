@@ -44,7 +44,6 @@ def replayed(record: Record, rule: str, noise: Noise = USUAL) -> Replay:
 
 def test_a_record_that_kept_what_was_lower_is_what_strict_would_have_done() -> None:
     found = replayed([(1.0, True), (0.99, True), (0.995, False), (0.98, True)], "strict")
-
     assert [j.verdict for j in found.judged] == ["keep", "keep", "discard", "keep"]
     assert not any(j.differs for j in found.judged)
     assert found.claimed == pytest.approx(0.02)
@@ -52,7 +51,6 @@ def test_a_record_that_kept_what_was_lower_is_what_strict_would_have_done() -> N
 
 def test_the_record_is_believed_where_strict_would_have_done_something_else() -> None:
     found = replayed([(1.0, True), (0.99, False), (1.001, True), (1.0005, False)], "strict")
-
     assert [j.verdict for j in found.judged] == ["keep", "keep", "discard", "keep"]
     assert [j.best for j in found.judged] == [None, 1.0, 1.0, 1.001]
     assert [j.differs for j in found.judged] == [False, True, True, True]
@@ -61,7 +59,6 @@ def test_the_record_is_believed_where_strict_would_have_done_something_else() ->
 
 def test_confirmation_asks_to_run_again_what_lies_within_noise() -> None:
     found = replayed([(1.0, True), (0.99, True), (0.9895, True), (0.9894, False)], "confirmed")
-
     assert [j.verdict for j in found.judged] == ["keep", "keep", "retest", "retest"]
     assert [j.within_noise for j in found.judged] == [False, False, True, False]
     assert len(found.of("retest")) == 1
@@ -80,7 +77,6 @@ def test_repeats_that_were_made_confirm_or_demote() -> None:
 
 def test_a_margin_that_few_repeats_do_not_explain_runs_again_all_the_same() -> None:
     record = [(0.9700, True), (0.9700 - 5 * 0.0006, True)]
-
     assert [j.verdict for j in replayed(record, "confirmed", Noise(0.0006, 2)).judged] == ["keep", "retest"]
     assert [j.verdict for j in replayed(record, "confirmed", Noise(0.0006, 99)).judged] == ["keep", "keep"]
 
@@ -100,9 +96,7 @@ def test_noise_is_measured_by_repeats_of_the_same_code_alone() -> None:
 
 def test_a_recorded_probability_is_believed() -> None:
     runs = [RecordedRun("a", "", 1.0, True), RecordedRun("b", "", 0.9, True, p_better=0.7)]
-
     found = replay(runs, KEEP_RULES["strict"], USUAL, "minimize")
-
     assert (found.judged[1].p_better, found.judged[1].within_noise) == (0.7, True)
     assert found.false_share == pytest.approx(0.3)
 
@@ -110,15 +104,12 @@ def test_a_recorded_probability_is_believed() -> None:
 @pytest.mark.parametrize(("direction", "kept"), [("minimize", "10010"), ("maximize", "11000")])
 def test_without_verdicts_new_code_that_beat_all_before_it_was_kept(direction: Direction, kept: str) -> None:
     record = [(1.0, False, 1), (1.2, False, 2), (0.9, False, 1), (0.95, False, 3), (0.95, False, 4)]
-
     found = by_running_best(recorded(record), direction)
-
     assert [run.kept for run in found] == [flag == "1" for flag in kept]
 
 
 def test_nothing_recorded_is_nothing_to_doubt() -> None:
     found = replayed([], "confirmed")
-
     assert (found.judged, found.claimed, found.false_share) == ([], 0.0, None)
 
 

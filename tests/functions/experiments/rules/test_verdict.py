@@ -30,7 +30,6 @@ KEYS = st.builds(Key, PARTS, PARTS, st.sampled_from([None, 300.0, 60.0]))
 @pytest.mark.parametrize("best", [0.993, 1.003, 0.1, 3.3])
 def test_a_margin_is_inclusive_whatever_binary_makes_of_it(best: float) -> None:
     printed = round(best + 0.002, 3)  # 3.302 is more than 3.3 + 0.002
-
     assert judge(printed, best, "minimize", 0.002).near_miss
     assert not judge(best + 0.002001, best, "minimize", 0.002).near_miss
 
@@ -38,7 +37,6 @@ def test_a_margin_is_inclusive_whatever_binary_makes_of_it(best: float) -> None:
 @given(VALUES, VALUES, MARGINS)
 def test_what_is_better_is_kept_and_never_a_near_miss(value: float, best: float, margin: float) -> None:
     verdict = judge(value, best, "minimize", margin)
-
     assert verdict.improved == (value < best)
     assert verdict.status == ("keep" if value < best else "discard")
     assert not (verdict.improved and verdict.near_miss)
@@ -48,7 +46,6 @@ def test_what_is_better_is_kept_and_never_a_near_miss(value: float, best: float,
 @given(VALUES, st.none() | VALUES, MARGINS)
 def test_maximising_is_a_mirror(value: float, best: float | None, margin: float) -> None:
     mirrored = judge(-value, None if best is None else -best, "maximize", margin)
-
     assert judge(value, best, "minimize", margin) == mirrored
 
 
@@ -56,7 +53,6 @@ def test_maximising_is_a_mirror(value: float, best: float | None, margin: float)
 def test_the_band_of_near_misses_agrees_with_the_verdict(value: float, best: float, way: Direction) -> None:
     low, high = near_band(best, way, 0.002)
     distance = score(value, way) - score(best, way)
-
     if abs(distance - 0.002) > 1e-8 and distance >= 0:
         near = judge(value, best, way, 0.002).near_miss
         assert (low <= score(value, way) <= high) == near
@@ -68,7 +64,6 @@ def test_a_demoted_run_is_near_if_it_is_no_further_off_than_the_margin(
 ) -> None:
     low, high = near_band(best, way, 0.002)
     distance = abs(value - best)
-
     if abs(distance - 0.002) > 1e-8:
         assert (low <= score(value, way) <= high) == (distance < 0.002)
 
@@ -104,7 +99,6 @@ def test_other_keys_have_other_names(one: Key, two: Key) -> None:
 def test_a_run_competes_under_the_same_key_while_the_main_key_learns(main: Key, run: Key, other: Key) -> None:
     learned, agrees = compare(main, other)
     contradicts = {part for part in run._fields if getattr(contradiction(learned, run), part) is not None}
-
     if agrees and not any(getattr(main, part) is None for part in contradicts):
         assert contradiction(learned, run) == contradiction(main, run)
 
