@@ -12,7 +12,6 @@ import redis
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
-from state.moves import Prepared
 from state.settings import Settings
 from tests.state.test_client import relayed
 
@@ -39,18 +38,6 @@ async def test_calls_at_once_get_their_own_replies_on_one_connection(lab: Lab, a
     answers = await asyncio.gather(*(lab.pipeline([("ECHO", n), ("ECHO", -n)]) for n in range(500)))
     assert answers == [[str(n), str(-n)] for n in range(500)]
     assert len(clients(admin) - before) == 1
-
-
-async def test_a_prepared_command_is_sent_again_as_it_was(lab: Lab) -> None:
-    command = Prepared(("CONFIG GET", "port"))
-
-    first = await lab.pipeline([command, ("ECHO", "a")])
-    packed = command.packed
-    second = await lab.pipeline([("ECHO", "b"), command])
-
-    assert packed is not None
-    assert command.packed is packed
-    assert (first[0], first[1], second[0]) == (second[1], "a", "b")
 
 
 async def test_a_refused_command_fails_its_own_pipeline_alone(lab: Lab) -> None:

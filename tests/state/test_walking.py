@@ -11,7 +11,7 @@ from state import reads
 from state.client import Lab
 from state.experiments import Experiments
 from state.reads import STEPS
-from state.records import Experiment, Mention, SelectionRecord, Status
+from state.records import Experiment, SelectionRecord, Status
 from tests.functions.sample import experiment
 
 
@@ -100,27 +100,3 @@ async def test_a_long_error_is_cut_between_two_characters(process: Process, besi
     assert set(row) == {"error", "number"}
     assert error.startswith(row["error"])
     assert 3990 < len(row["error"].encode()) <= 4000
-
-
-def mentions(lab: Lab, *texts: str) -> list[Mention]:
-    """Records of a list, one for each text."""
-    rows = {f"t-{nth}": [f"t-{nth}", "other", text] for nth, text in enumerate(texts)}
-    return reads.rows(lab, Mention, "finished", limit=len(rows)).presented(rows)
-
-
-def test_the_newest_512_records_of_lists_are_remembered_unless_they_are_long(process: Process) -> None:
-    def others(count: int, kind: str) -> None:
-        mentions(process.lab, *(f"{kind} {nth}" for nth in range(count)))
-
-    short, long = "x" * (2000 - len("t-0other")), "x" * (2001 - len("t-0other"))
-    (first_long,), (again_long,) = mentions(process.lab, long), mentions(process.lab, long)
-    (first,) = mentions(process.lab, short)
-    others(511, "few")
-    (again,) = mentions(process.lab, short)
-    others(512, "many")
-    (anew,) = mentions(process.lab, short)
-
-    assert first_long is not again_long
-    assert first_long == again_long
-    assert first is again
-    assert anew is not again

@@ -138,17 +138,6 @@ async def test_a_swarm_s_run_is_ranked_by_its_loss_whatever_its_worker_s_baselin
     await swarm.result("one", one, 0.9)
 
 
-async def test_published_workers_of_a_swarm_that_reads_outputs_rank_their_reports_apart(swarm: Swarm) -> None:
-    await swarm.policy(**{"stopping.tick_source": "stdout"})
-    for name in ("ours", "theirs", "last"):
-        await swarm.join(name)
-    ours, theirs, last = [(await swarm.next(name))["run_id"] for name in ("ours", "theirs", "last")]
-    assert await prints(swarm, ours, 0.2, 3.0) == {}
-
-    assert await swarm.tick(theirs, 0.2, 4.0) == {}
-    assert (await swarm.tick(last, 0.2, 5.0))["action"] == "stop"
-
-
 async def test_a_run_that_is_handed_out_again_leaves_the_ranks_of_losses_too(swarm: Swarm) -> None:
     run_id = (await swarm.next("one"))["run_id"]
     await prints(swarm, run_id, 0.2, 3.0)
