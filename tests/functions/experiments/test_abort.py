@@ -87,20 +87,6 @@ async def test_where_the_lab_measures_an_agent_s_word_lifts_nothing(
     assert await lifted(process) == []
 
 
-async def test_without_a_best_the_base_lifts_the_abort(client: httpx.AsyncClient, process: Process) -> None:
-    await open_tag(client, policy=BLOCKS, base_commit=BASE)
-    for _ in range(3):
-        await crashed(client)
-
-    refusal = await refused(client, 409, "/api/experiment/register", **idea())
-    name = await registered(client, commit_sha=BASE, diff="")
-    await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
-
-    assert f"register the base commit unchanged (commit {BASE}" in refusal["hint"]
-    assert len(await lifted(process)) == 1
-    await told(client, "/api/experiment/register", **idea())
-
-
 async def test_a_baseline_that_crashed_can_be_submitted_again(
     client: httpx.AsyncClient, process: Process
 ) -> None:

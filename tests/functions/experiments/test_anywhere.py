@@ -63,6 +63,14 @@ def lease_of(work: Mapping[str, Any]) -> dict[str, Any]:
     return {name: work[name] for name in ("experiment_id", "attempt", "fence")}
 
 
+async def begun(lab: Lab, **changes: Any) -> dict[str, Any]:
+    """The lease of a run that the worker has begun, with a time limit of 4 s."""
+    await lab.submitted(timeout_s=4, **changes)
+    lease = lease_of(await lab.handed())
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+    return lease
+
+
 @pytest.fixture
 async def lab(process: Process) -> AsyncIterator[Lab]:
     operator = await bearer(process, "olga", "operator")
@@ -112,9 +120,8 @@ async def test_a_run_is_begun_by_one_process_which_may_ask_again(lab: Lab) -> No
 
 
 async def test_a_running_attempt_is_renewed_with_its_report_and_log_and_told_to_stop(lab: Lab) -> None:
-    name = await lab.submitted()
-    lease = lease_of(await lab.handed())
-    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+    lease = await begun(lab)
+    name = lease["experiment_id"]
     for fence, order in ((999, "lost"), (lease["fence"], "continue")):
         assert (await lab.ask("gpu/built", **{**lease, "fence": fence}, tree_id="t1"))["order"] == order
 
@@ -131,9 +138,8 @@ async def test_a_running_attempt_is_renewed_with_its_report_and_log_and_told_to_
 
 
 async def test_a_result_counts_once_and_only_with_the_right_fence(lab: Lab) -> None:
-    name = await lab.submitted()
-    lease = lease_of(await lab.handed())
-    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+    lease = await begun(lab)
+    name = lease["experiment_id"]
 
     old = {**lease, "fence": lease["fence"] + 1}
     wrong = await lab.post("experiment/complete", lab.wes, **old, val_bpb=0.5)
@@ -149,9 +155,8 @@ async def test_a_result_counts_once_and_only_with_the_right_fence(lab: Lab) -> N
 async def test_what_a_worker_far_away_had_measured_is_trusted(lab: Lab) -> None:
     scored = {"base_commit": "abc1234", "evaluator_command": "python prepare.py"}
     await open_tag(lab.http, "scored", **scored, policy={"baseline_first": False})
-    name = await lab.submitted(tag="scored")
-    lease = lease_of(await lab.handed())
-    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+    lease = await begun(lab, tag="scored")
+    name = lease["experiment_id"]
 
     printed = await lab.post("experiment/complete", lab.wes, **lease, val_bpb=0.5)
     done = await lab.ask("experiment/complete", **lease, val_bpb=0.9, score="trusted", reported=0.5)
@@ -219,14 +224,6 @@ async def test_bad_input_changes_nothing_and_says_what_is_wrong(lab: Lab) -> Non
         assert said in str(problem(await lab.post(path, lab.wes, **sent), 422))
 
     assert await lab.status(name) == "leased"
-
-
-async def begun(lab: Lab, **changes: Any) -> dict[str, Any]:
-    """The lease of a run that the worker has begun, with a time limit of 4 s."""
-    await lab.submitted(timeout_s=4, **changes)
-    lease = lease_of(await lab.handed())
-    await lab.ask("gpu/begin", **lease, runner="f:1:1")
-    return lease
 
 
 async def gpu_of(lab: Lab) -> Gpu:

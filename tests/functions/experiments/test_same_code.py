@@ -66,14 +66,3 @@ async def test_the_incumbent_s_code_is_a_repeat_while_a_provisional_keep_stands(
 
     assert (again["status"], again["repeats_best"]) == ("discard", True)
     assert await best_of(tag) == ("mar11-2", 0.979)
-
-
-async def test_other_constants_are_other_code_and_another_seed_is_not(tag: TagUnderTest) -> None:
-    await open_tag(tag.client)
-    await tag.tried(1.0, **BEST, config_delta={"DEPTH": 8, "SEED": 1})
-
-    same = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 8, "SEED": 2})
-    others = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 8, "random_state": 2, "manualSeed": 3})
-    other = await tag.tried(0.9, **BEST, config_delta={"DEPTH": 9, "SEED": 1})
-
-    assert (same["status"], others["status"], other["status"]) == ("discard", "discard", "keep")
