@@ -191,12 +191,9 @@ def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:
 def by_best_base(
     traces: Sequence[Trace], values: Mapping[str, float], direction: Direction, into: str | None = None
 ) -> list[Trace]:
-    """The two traces with the best different bases, best first. `values`: metric of each base.
+    """The two traces with the best different bases, best first; `into` is one of them. Raises Conflict: no such two.
 
-    If `into` is named, it is one of them.
-
-    Raises:
-        Conflict: there are no two different bases.
+    `values`: metric of each base.
     """
     for one, other in combinations(in_order(traces, values, direction), 2):
         if one.base != other.base and into in (None, one.trace_id, other.trace_id):
@@ -217,12 +214,9 @@ def in_order(traces: Iterable[Trace], values: Mapping[str, float], direction: Di
 def near_pair(
     near: Sequence[Experiment], combined: Iterable[Sequence[str]], growing: Collection[str] | None = None
 ) -> list[Experiment]:
-    """The two best near misses of different traces that were not combined yet. `near` is best first.
+    """The two best near misses of different traces that were not combined yet. Raises Conflict: no such pair.
 
     One of them must be in a `growing` trace, which the merge extends. None: the merge extends another trace.
-
-    Raises:
-        Conflict: there is no such pair.
     """
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
     for one, other in combinations([e for e in near if e.trace_id is not None], 2):

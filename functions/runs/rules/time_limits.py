@@ -59,11 +59,7 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
 
 
 def limits_again(first: Experiment, policy: Policy) -> tuple[float, float]:
-    """Budget and time limit of one more run of this code: those of the first run.
-
-    A budget that only its agent named is limited by the policy. Limits of a first run by the lab hold, even if the
-    policy has changed.
-    """
+    """Budget and time limit of one more run: those of the first by the lab. The policy limits what an agent named."""
     most = longest_s(policy)
     run_s = first.budget_s or min(first.budget_seconds or policy.budgets.base_s, most)
     default_s = default_timeout_s(run_s)

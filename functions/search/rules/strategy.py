@@ -115,10 +115,7 @@ def best_mode(ends: Sequence[End], near_misses: int) -> tuple[Mode, Yield]:
 
 
 def best_category(ends: Sequence[End], categories: Sequence[str]) -> str:
-    """The category to explore: the one with the highest bound; of equals the first in `categories`.
-
-    Not that of the newest keep, which is what exploit means, and none that is a mode by itself.
-    """
+    """The category with the highest bound, neither a mode by itself nor the newest keep's; of equals the first."""
     found = yields((end.category, end.status == "keep") for end, _ in with_kinds(ends))
     passed_over = {NO_CATEGORY, kept_category(ends), *OF_CATEGORY}
     return max(

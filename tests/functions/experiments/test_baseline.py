@@ -212,9 +212,7 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTes
     await opened(tag, traces=traces)
     await tag.told("/api/experiment/baseline", tag="mar11")
     await tag.leased()
-    await tag.tried(
-        9.0, commit_sha=BASE
-    )  # what an agent says of the base does not move what roots have to beat
+    await tag.tried(9.0, commit_sha=BASE)  # the bar of roots is what the lab measured
     await ended(tag, "mar11-1", 1.0)
 
     statuses = []
