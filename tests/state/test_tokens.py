@@ -57,36 +57,23 @@ async def test_redis_holds_nothing_of_a_secret_but_its_digest(tokens: Tokens, pr
         assert text[-43:] not in kept
 
 
-async def test_the_first_token_is_an_operators(tokens: Tokens, process: Process) -> None:
-    before = await dump(process.lab)
-    for role, kind in (("viewer", "access"), ("agent", "access"), ("worker", "enroll")):
-        with pytest.raises(Conflict, match="first token"):
-            await tokens.issue(name="x", role=role, kind=kind, issued_by="local")  # type: ignore[arg-type]
-
-    assert await dump(process.lab) == before
-    assert not await tokens.are_configured()
-    await tokens.issue(name="me", role="operator", issued_by="local")
-    assert await tokens.are_configured()
-
-
-async def test_the_first_operator_s_token_closes_the_lab_not_a_worker_s(
+async def test_the_first_token_is_an_operators_and_closes_the_lab_for_good(
     tokens: Tokens, process: Process
 ) -> None:
     async with http_client(process) as http:
         await told(http, "/register", worker_id="Wes", gpu_type="cpu", baseline_bpb=1.0)
-    open_still = not await tokens.are_configured()
-    await Tokens(process.lab).issue(name="me", role="operator", issued_by="local")
+    before = await dump(process.lab)
+    for role, kind in (("viewer", "access"), ("agent", "access"), ("worker", "enroll")):
+        with pytest.raises(Conflict, match="first token"):
+            await tokens.issue(name="x", role=role, kind=kind, issued_by="local")  # type: ignore[arg-type]
+    assert await dump(process.lab) == before
+    assert not await tokens.are_configured()
 
-    assert open_still
+    me = await Tokens(process.lab).issue(name="me", role="operator", issued_by="local")
+
     assert [(t.name, t.role) for t in await tokens.all()] == [("Wes", "worker"), ("me", "operator")]
-    closed_at = await process.lab.command("GET", process.lab.keys("closed"))
-    assert float(closed_at) == (await tokens.all())[1].created_at
-
-
-async def test_a_lab_stays_closed_when_its_last_operator_s_token_is_revoked(
-    tokens: Tokens, process: Process, operator: Issued
-) -> None:
-    await tokens.revoke(operator.token)
+    assert float(await process.lab.command("GET", process.lab.keys("closed"))) == me.token.created_at
+    await tokens.revoke(me.token)
     assert await Tokens(process.lab).are_configured()
     assert (await tokens.issue(name="w", role="worker", issued_by="local")).token.role == "worker"
 

@@ -287,28 +287,25 @@ async def five_runs(lab: Lab, **policy: Any) -> None:
         await lab.run((2 + n / 10, 0.8), prints=1 + n / 10)
 
 
-async def test_the_best_run_is_given_more_time_once(lab: Lab) -> None:
+async def test_the_best_run_is_given_more_time_once_and_judged_by_what_it_had_at_the_end_of_its_budget(
+    lab: Lab,
+) -> None:
     await five_runs(lab)
+
     best = await lab.run((1.9, 0.76), (1.8, 0.8), (1.7, 0.84), prints=0.9)
     assert lab.orders == [Extension(extra_s=60, budget_s=360)] * 3  # the same one, said again
     assert await events_of(lab.process, "run.extended") == []  # it never reported beyond its budget
     assert (best["status"], best["val_bpb"], best["reason"]) == ("keep", 0.9, None)
-    assert await lab.audited() == []
 
-
-async def test_an_extended_run_is_judged_by_what_it_had_at_the_end_of_its_budget(lab: Lab) -> None:
-    await five_runs(lab)
-
-    ticks = ((1.9, 0.8), (1.3, 0.98), (1.2, 1.01), (1.1, 1.05), (0.6, 1.2), (0.5, 1.3))
+    ticks = ((1.8, 0.8), (1.3, 0.98), (1.2, 1.01), (1.1, 1.05), (0.6, 1.2), (0.5, 1.3))
     used = await lab.run(*ticks, prints=0.5)
-
     [event] = await events_of(lab.process, "run.extended")
-    assert (event["subject"], event["progress"], event["extra_s"]) == ("mar11-6", 1.2, 60)
+    assert (event["subject"], event["progress"], event["extra_s"]) == ("mar11-7", 1.2, 60)
     assert (used["status"], used["val_bpb"]) == ("discard", 1.2)
     assert "given 60 s more" in used["reason"]
     assert "printed 0.5" in used["reason"]
-    best = await told(lab.client, "/api/experiment/best", tag="mar11")
-    assert best["best"]["experiment_id"] == "mar11-1"
+    best = (await told(lab.client, "/api/experiment/best", tag="mar11"))["best"]
+    assert best["experiment_id"] == "mar11-6"
     assert await lab.audited() == []
 
 

@@ -20,6 +20,7 @@ from tests.lane import trained
 from workers.attempt.job import TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
 
 LEASE_S = 0.8
+BEFORE = Footprint(used_mb=812.25, processes={4711: 800.5})
 
 
 class OneRunner:
@@ -66,7 +67,7 @@ async def leased(client: httpx.AsyncClient, **changes: Any) -> None:
     await told(client, "/api/pool/dispatch")
 
 
-async def test_a_lease_is_renewed_while_its_run_is_prepared(client: httpx.AsyncClient) -> None:
+async def test_a_lease_is_renewed_until_its_gpu_is_proven_empty_and_idle(client: httpx.AsyncClient) -> None:
     await leased(client)
 
     async def renewed() -> None:
@@ -74,7 +75,11 @@ async def test_a_lease_is_renewed_while_its_run_is_prepared(client: httpx.AsyncC
         while now == before:
             now = (await the_gpu(client))["lease_expires_at"]
 
-    assert await trained(client, OneRunner(meanwhile=renewed), lease_s=LEASE_S) == "keep"
+    runner = OneRunner(BEFORE, meanwhile=renewed)
+    assert await trained(client, runner, lease_s=LEASE_S) == "keep"
+    gpu = await the_gpu(client)
+    assert runner.proven_by == [BEFORE]
+    assert (gpu["status"], gpu["unproven"], gpu["footprint"]) == ("idle", False, None)
 
 
 async def test_a_renewal_that_fails_is_told_and_does_not_end_the_run(
@@ -110,21 +115,9 @@ async def test_no_renewal_outlives_its_run_and_a_job_of_an_old_lease_is_refused(
     assert not [t for t in asyncio.all_tasks() if "_renew_until" in str(t.get_coro())]
 
 
-BEFORE = Footprint(used_mb=812.25, processes={4711: 800.5})
-
-
 async def the_gpu(client: httpx.AsyncClient) -> dict[str, Any]:
     worker: dict[str, Any] = (await asked(client, "/api/pool/list"))["workers"][0]
     return worker
-
-
-async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(client: httpx.AsyncClient) -> None:
-    runner = OneRunner(BEFORE)
-    await leased(client)
-    await trained(client, runner)
-    assert runner.proven_by == [BEFORE]
-    gpu = await the_gpu(client)
-    assert (gpu["status"], gpu["unproven"], gpu["footprint"]) == ("idle", False, None)
 
 
 async def test_a_gpu_not_proven_empty_drains_until_its_keeper_proves_it(client: httpx.AsyncClient) -> None:
