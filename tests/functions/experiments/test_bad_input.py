@@ -210,9 +210,6 @@ async def test_a_health_sample_may_carry_further_values(client: httpx.AsyncClien
     assert worker["health"] == {"temperature_c": 50.0, "fan": 0.5}
 
 
-# -- what is no JSON body at all
-
-
 async def test_another_media_type_or_a_compressed_body_is_not_read(refuse: Refuse) -> None:
     for kind in (
         "multipart/form-data; boundary=x",

@@ -55,9 +55,6 @@ def about(seconds: float) -> Any:
     return pytest.approx(seconds + 30, abs=30)
 
 
-# -- refusing
-
-
 async def test_fifty_who_submit_at_once_get_exactly_the_runs_that_there_are(tag: TagUnderTest) -> None:
     await limited(tag, runs=10)
 
@@ -110,9 +107,6 @@ async def test_what_is_refused_changes_nothing(tag: TagUnderTest, limits: dict[s
     assert "/api/tag/budget" in submitted["hint"]
     assert submitted["code"] == queued["code"] == "budget_exhausted"
     assert await dump(tag.lab) == before
-
-
-# -- settling
 
 
 ENDS = {
@@ -187,9 +181,6 @@ async def test_tenths_add_up_to_the_last_bit(tag: TagUnderTest) -> None:
 
     stored = await tag.lab.command("HGET", tag.lab.keys.tag("mar11"), "spent_gpu_ms")
     assert stored == "1000000000003001"
-
-
-# -- how long a run may take
 
 
 WEEK_S = 7 * 86400.0
@@ -283,9 +274,6 @@ async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(ta
     assert (e.budget_s, e.timeout_s) == (660, 1380)
 
 
-# -- limits
-
-
 async def test_absent_leaves_a_limit_and_null_takes_it_away(tag: TagUnderTest) -> None:
     changes: list[dict[str, Any]] = [{"gpu_seconds": 3600.5, "runs": 10}, {"runs": None}, {}]
     answers = [await limited(tag, **change) for change in changes]
@@ -347,9 +335,6 @@ async def test_a_limit_or_a_pause_that_is_none_is_refused(tag: TagUnderTest) -> 
 
             assert field in document["detail"]
     assert await dump(tag.lab) == before
-
-
-# -- everything at once
 
 
 async def test_the_books_are_right_whatever_happens_at_once(tag: TagUnderTest) -> None:

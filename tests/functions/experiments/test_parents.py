@@ -61,9 +61,6 @@ async def test_what_is_submitted_before_the_baseline_ends_is_built_on_it(client:
     assert await parents(client) == {"mar11-1": [], "mar11-2": ["mar11-1"], "mar11-3": ["mar11-1"]}
 
 
-# -- what a commit shows
-
-
 @pytest.fixture
 def repo(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "repo")

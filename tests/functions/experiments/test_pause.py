@@ -43,9 +43,6 @@ async def queued(tag: TagUnderTest) -> list[str]:
     return [e.experiment_id for e in await waiting(tag.lab)]
 
 
-# -- what waits
-
-
 async def test_everything_is_back_in_its_place_afterwards(tag: TagUnderTest) -> None:
     await add_gpu(tag.client, "g0")
     await add_gpu(tag.client, "g1")
@@ -123,9 +120,6 @@ async def test_one_that_waits_can_be_stopped_and_its_agent_gets_the_turn_back(ta
     assert await queued(tag) == ["mar11-1", stays, after]
 
 
-# -- what runs
-
-
 async def test_runs_in_progress_are_stopped_on_demand(tag: TagUnderTest) -> None:
     await add_gpu(tag.client, "g0")
     await add_gpu(tag.client, "g1")
@@ -178,9 +172,6 @@ async def test_the_only_gpu_does_not_stand_idle_for_what_a_pause_holds_back(tag:
     assert "paused" in refusal["reason"]
     assert served == [other]
     assert await tag.leased() == [name]
-
-
-# -- what is told
 
 
 async def test_pausing_twice_is_pausing_once_and_lifting_a_pause_lifts_no_abort(tag: TagUnderTest) -> None:

@@ -41,9 +41,6 @@ def client(local: httpx.AsyncClient) -> httpx.AsyncClient:
     return local
 
 
-# -- experiment::setup
-
-
 async def test_the_base_commit_defaults_to_the_head_of_the_workers_repository(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -52,9 +49,6 @@ async def test_the_base_commit_defaults_to_the_head_of_the_workers_repository(
     await open_tag(client, "chosen", base_commit="1234567")
     assert (await told(client, "/api/report/brief", tag="of-workers"))["base_commit_sha"] == "fedcba9"
     assert (await told(client, "/api/report/brief", tag="chosen"))["base_commit_sha"] == "1234567"
-
-
-# -- experiment::register
 
 
 async def test_an_unknown_tag_is_not_found_by_any_function(operator: httpx.AsyncClient) -> None:
@@ -92,9 +86,6 @@ async def test_a_repeated_idea_is_reported_and_other_constants_are_another_idea(
     assert {a["experiment_id"]: a["duplicate_of"] for a in answers if a["duplicate_of"]} == repeats
 
 
-# -- experiment::complete
-
-
 async def test_all_that_a_run_measured_is_kept_with_it(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     measured: dict[str, Any] = {"peak_vram_mb": 45060.2, "training_seconds": 300.1, "total_tokens_m": 499.6}
@@ -130,9 +121,6 @@ async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and
     assert sorted(late["fence"] for late in kept) == list(range(e.fence + 1, e.fence + 101))
 
 
-# -- experiment::crash
-
-
 async def test_a_deregistered_gpu_is_not_brought_back_by_a_late_crash(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await add_gpu(client)
@@ -145,9 +133,6 @@ async def test_a_deregistered_gpu_is_not_brought_back_by_a_late_crash(client: ht
 
     assert (await asked(client, "/api/pool/list"))["total"] == 0
     assert (await add_gpu(client))["worker"]["status"] == "idle"
-
-
-# -- experiment::history, ::best, ::near_misses
 
 
 @pytest.mark.parametrize(
@@ -193,9 +178,6 @@ async def test_near_misses_are_measured_against_the_best_as_it_is_now(client: ht
     shown = early["near_misses"][0]
     assert (shown["val_bpb"], shown["category"]) == (1.0005, "architecture")
     assert all((shown["hypothesis"], shown["diff_summary"]))
-
-
-# -- experiment::get, ::wait, ::stop, ::submit, invocation::get
 
 
 async def test_an_unknown_experiment_is_not_found_by_any_function(client: httpx.AsyncClient) -> None:
@@ -306,9 +288,6 @@ async def test_an_agent_that_never_reported_is_lost_and_still_judged_when_it_com
     assert (after["total"], after["kept"], after["lost"]) == (1, 1, 0)
 
 
-# -- search
-
-
 async def test_a_pinned_strategy_survives_adapt_for_its_experiments(client: httpx.AsyncClient) -> None:
     await open_tag(client)
 
@@ -415,9 +394,6 @@ async def test_briefs_and_suggestions_fit_into_two_thousand_tokens(client: httpx
     assert len(suggestion.content) <= 4 * 2000
 
 
-# -- pool
-
-
 async def test_the_pool_lists_and_counts_every_gpu(
     client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
 ) -> None:
@@ -506,9 +482,6 @@ async def test_the_sweep_ends_a_dead_lease_and_the_run_waits_again(
     assert [r["val_bpb"] for r in shown["late_results"]] == [0.5]
 
 
-# -- report
-
-
 async def test_tags_are_listed_newest_first(client: httpx.AsyncClient) -> None:
     for name in ("one", "two", "three"):
         await open_tag(client, name)
@@ -531,9 +504,6 @@ async def test_a_brief_tells_why_runs_failed(client: httpx.AsyncClient) -> None:
 
     assert (failed["error_kind"], failed["error"]) == ("other", "RuntimeError: shapes differ")
     assert not {"error", "error_kind"} & kept.keys()
-
-
-# -- every route
 
 
 ROUTES = [(name, door) for name, declared in table().items() for door in declared.doors]

@@ -55,9 +55,6 @@ async def test_fifty_who_end_together_leave_the_lowest_as_best(
     assert (await told(client, "/api/lab/audit"))["violations"] == []
 
 
-# -- the same again
-
-
 ONE, TWO = "mar11-1", "mar11-2"
 
 
