@@ -16,7 +16,7 @@ from state.client import Lab
 from state.decisions import Ending
 from state.errors import Unavailable
 from state.experiments import Experiments
-from tests.labs import add_gpu, curl, dump, open_tag, registered
+from tests.labs import add_gpu, curl, dump, idea, open_tag, problem, registered
 
 
 class LostAnswer:
@@ -35,6 +35,23 @@ class LostAnswer:
             return answer
 
         monkeypatch.setattr(Lab, "move", cut)
+
+
+async def test_an_unanswered_request_frees_its_key_once_redis_answers_again(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.answers.IN_FLIGHT_TTL_S", 600)  # so that no key is free because of its age
+    await open_tag(client)
+    body = idea()
+    LostAnswer(monkeypatch, "commit")
+
+    lost = await curl(client, "/api/experiment/register", body, idempotency_key="k")
+    async with asyncio.timeout(60):
+        while (again := await curl(client, "/api/experiment/register", body, idempotency_key="k")).is_error:
+            assert problem(again, 409)["retry_after"]
+            await asyncio.sleep(0.01)
+
+    assert (lost.status_code, again.json()["experiment_id"]) == (503, "mar11-1")
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ async def test_a_repeated_idea_is_reported_and_other_constants_are_another_idea(
 
     repeats = {"mar11-2": "mar11-1", "mar11-3": "mar11-1", "mar11-7": "mar11-6"}
     assert {a["experiment_id"]: a["duplicate_of"] for a in answers if a["duplicate_of"]} == repeats
+    kept = (await told(client, "/api/experiment/history", tag="mar11"))["experiments"]
+    assert {e["id"]: e["duplicate_of"] for e in kept if e["duplicate_of"]} == repeats
 
 
 async def test_all_that_a_run_measured_is_kept_with_it(client: httpx.AsyncClient) -> None:

@@ -125,7 +125,9 @@ async def test_history_tells_one_trace_of_a_status_and_category_page_by_page(
 async def test_history_of_a_trace_that_its_tag_does_not_have_is_not_found(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await open_tag(client, "apr1", policy={"traces.mode": "multi"})
-    elsewhere = (await told(client, "/api/trace/select", tag="apr1"))["trace_id"]
+    chosen = await told(client, "/api/trace/select", tag="apr1")
+    elsewhere, selection_id = chosen["trace_id"], chosen["selection_id"]
+    await refused(client, 422, "/api/trace/context", tag="mar11", selection_id=selection_id)
 
     for name in ("mar11-t7", elsewhere):
         document = await refused(client, 404, "/api/experiment/history", tag="mar11", trace_id=name)
