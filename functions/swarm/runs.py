@@ -81,9 +81,16 @@ async def start(request: StartRun, call: Call, stores: JoiningStores) -> Started
         population = named_population(request.population_id, worker, facts)
         check_hands_out(facts)
         config = checked_config(request.config_delta, facts.dimensions)
-        purpose = Purpose(population.strategy, population.shape, facts.policy.belief.evidence)
-        own: dict[str, Any] = {"priority": DRAWN_PRIORITY, "is_extra": True, "most_active": MOST_ACTIVE}
-        out = hand_out(facts, population, worker.worker_id, config, purpose, **own)
+        out = hand_out(
+            facts,
+            population,
+            worker.worker_id,
+            config,
+            Purpose(population.strategy, population.shape, facts.policy.belief.evidence),
+            priority=DRAWN_PRIORITY,
+            is_extra=True,
+            most_active=MOST_ACTIVE,
+        )
         try:
             given = await stores.experiments.hand_out(change, facts, worker, out)
         except BudgetExhausted as problem:

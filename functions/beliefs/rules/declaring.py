@@ -212,8 +212,16 @@ def bootstrapped(
             continue
         name = hypothesis_id(tag, statement, statements)
         statements[name] = statement
-        about: dict[str, Any] = {"dimensions": [dimension.name], "reference_config": dict(reference)}
-        made.append(Hypothesis(hypothesis_id=name, tag=tag, statement=statement, created_at=now, **about))
+        made.append(
+            Hypothesis(
+                hypothesis_id=name,
+                tag=tag,
+                statement=statement,
+                dimensions=[dimension.name],
+                created_at=now,
+                reference_config=dict(reference),
+            )
+        )
     return made
 
 

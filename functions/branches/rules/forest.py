@@ -238,7 +238,10 @@ def death(vitals: Vitals, dead_after_crashes: int, stale_after: int) -> Literal[
 
 
 def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], goes_on: bool) -> list[str]:
-    """The sources of a merge that `goes_on` whose tip in `tips` is still the `selected` one."""
+    """The sources that end with a merge: those that have not grown since, if the merge `goes_on`.
+
+    `selected`: tip of each source trace when the merge was selected; `tips`: the same when it is committed.
+    """
     return [trace for trace, tip in selected.items() if goes_on and tips.get(trace) == tip]
 
 

@@ -88,7 +88,10 @@ class FlagChange:
 
 
 def judge_sample(gpu: Gpu, problem: str | None) -> FlagChange | None:
-    """Changes of a GPU's flags after its newest sample, which has this problem or none; None: no change."""
+    """Changes of a GPU's flags after its newest sample, with its problem or None; None: no change.
+
+    A sick GPU gets no new lease. It is healthy again after `GOOD_SAMPLES` good samples in a row.
+    """
     if problem is not None:
         return FlagChange(problem, {"sick": problem, "good_samples": 0})
     if gpu.sick is None:

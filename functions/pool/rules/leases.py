@@ -18,7 +18,11 @@ CLOCK_S = 1e-3
 
 
 def was_renewed_to_its_end(gpu: Gpu, e: Experiment) -> bool:
-    """Whether a run's lease was renewed up to its deadline. A result kept while the lab was down is not late."""
+    """Whether a run's lease was renewed up to its deadline.
+
+    An agent's lease has no deadline. A worker stops renewing when its run ends, so a result that it kept while the
+    lab was down is not late.
+    """
     deadline = math.inf if gpu.deadline is None else gpu.deadline + (e.extended_s or 0.0)
     return (gpu.lease_expires_at or 0.0) >= deadline - CLOCK_S
 

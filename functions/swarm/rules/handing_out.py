@@ -188,8 +188,10 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
     text = rng.choice(facts.waiting) if facts.waiting and is_queued and nth < TRIES else None
     waiting = QueuedConfig.read(text) if text is not None else None
     if waiting is not None and fits(waiting.config, facts.dimensions):
-        limits |= {"priority": waiting.priority, "proposal": text}
-        return hand_out(facts, population, owner, waiting.config, purpose, **limits)
+        given = waiting.config
+        return hand_out(
+            facts, population, owner, given, purpose, priority=waiting.priority, proposal=text, **limits
+        )
     config = drawn_config(facts.dimensions, purpose.shape, rng)
     return hand_out(facts, population, owner, config, purpose, priority=DRAWN_PRIORITY, **limits)
 

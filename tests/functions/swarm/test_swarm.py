@@ -287,8 +287,8 @@ EXTENDING: dict[str, Any] = {
     "stopping.rule": "stochastic",
     "stopping.warmup_runs": 0,
     "stopping.min_peers": 1,
+    "stopping.extend_at": 0.8,
 }
-EXTENDING |= {"stopping.extend_at": 0.8}
 
 
 async def test_the_best_run_is_extended_once_and_judged_by_what_it_had_at_its_budget(swarm: Swarm) -> None:
