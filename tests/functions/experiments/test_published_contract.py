@@ -564,3 +564,14 @@ async def test_json_is_read_from_whatever_type_curl_and_programs_send(client: ht
         response = await client.post("/api/search/strategy", content=body, headers=headers)
 
         assert response.status_code == 200, kind
+
+
+async def test_a_table_for_a_spreadsheet_has_no_formula_of_an_agent(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, description="=1+1")
+
+    plain = await told(client, "/api/report/tsv", tag="mar11")
+    quoted = await told(client, "/api/report/tsv", tag="mar11", spreadsheet=True)
+
+    assert plain["tsv"].endswith("\t1.000000\t0.0\tkeep\t=1+1\n")
+    assert quoted["tsv"].endswith("\t1.000000\t0.0\tkeep\t'=1+1\n")
