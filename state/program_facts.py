@@ -78,6 +78,8 @@ class DueFacts:
     current: ProgramVersion | None
     ask: ProgramAsk | None
     base: Base | None
+    is_swarm: bool = False
+    """Whether workers may vary anything in it."""
 
     @property
     def number(self) -> int:

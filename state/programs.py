@@ -86,14 +86,16 @@ class Programs(Store):
                 "current": _newest(keys, tag),
                 "ask": loosely("HGETALL", keys("program_ask", tag), to=_ask),
                 "base": _base(keys),
+                "is_swarm": reads.number("EXISTS", keys("dimensions", tag)).to(bool),
             }
         )
         return DueFacts(**found)
 
-    async def findings_facts(self, tag: str) -> FindingsFacts:
-        """All that the findings of a tag follow from. Raises NotFound: no such tag."""
-        due, beliefs = await asyncio.gather(self.due_facts(tag), self._hypotheses.all(tag))
-        return FindingsFacts(due, beliefs, await self._ground(tag, is_swarm=bool(beliefs.dimensions)))
+    async def findings_facts(self, tag: str, *, is_swarm: bool = True) -> FindingsFacts:
+        """All that the findings of a tag follow from, configs only of a swarm. Raises NotFound: no such tag."""
+        ground = self._ground(tag, is_swarm=is_swarm)
+        found = await asyncio.gather(self.due_facts(tag), self._hypotheses.all(tag), ground)
+        return FindingsFacts(*found)
 
     async def _ground(self, tag: str, *, is_swarm: bool) -> ProgramGround:
         """Results of a tag's experiments for its program, configs only of a swarm; one round trip."""

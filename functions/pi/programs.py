@@ -115,7 +115,7 @@ async def written(
     due: DueFacts, reason: str, stores: ProgramStores, author: Author | None
 ) -> ProgramVersion | None:
     """The next version, by the author or, without a usable text, the templates; None: another one was written."""
-    facts = await stores.programs.findings_facts(due.tag.name)
+    facts = await stores.programs.findings_facts(due.tag.name, is_swarm=due.is_swarm)
     # in a thread: with a thousand runs it takes tens of milliseconds
     findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
     version = await authored(author, TASK, findings, due, reason=reason)
