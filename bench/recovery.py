@@ -42,6 +42,8 @@ KEEPER_S = 70.0
 """Bound for a silent worker: stale after 60 s, then found by a sweep within 10 s."""
 SILENT_S = 15.0
 """Added to the bound for SIGSTOP: a process counts as dead after this silence."""
+STRIKES = 200
+"""Times that a victim is suspended in search of the worst moment."""
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
@@ -84,13 +86,17 @@ def strike(case: RecoveryCase) -> float:
 
 
 def strike_holding_an_event(case: RecoveryCase) -> float:
-    """Strike when the victim has read an event and not handled it."""
-    begun = time.monotonic()
-    case.victim.suspend()
-    case.lab.submit(TAG)
-    bindings = case.lab.get("lab/status")["events"]["bindings"]
-    assert any(b["unacknowledged"] for b in bindings.values()), bindings
-    return begun if case.number == signal.SIGSTOP else case.strike()
+    """Strike when the victim has taken an event and not handled it: it is suspended until a look finds that."""
+    for nth in range(STRIKES):
+        case.lab.submit(TAG)
+        time.sleep(nth % 10 * 0.001)
+        begun = time.monotonic()
+        case.victim.suspend()
+        bindings = case.lab.get("lab/status")["events"]["bindings"]
+        if any(b["unacknowledged"] for b in bindings.values()):
+            return begun if case.number == signal.SIGSTOP else case.strike()
+        case.victim.resume()
+    raise AssertionError("the victim was never suspended with an event")
 
 
 def strike_before_a_firing(case: RecoveryCase) -> float:
