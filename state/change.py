@@ -445,19 +445,12 @@ class Change(Reader):
 
     def apply(self, shift: Derived) -> None:
         """Change counters and indexes by this much."""
-        lab, keys = self.lab.keys(""), self._keys
-        for (key, name), by in shift.counts.items():  # no call for each: a request has ten
+        lab = self.lab.keys("")
+        for (key, name), by in shift.counts.items():
             if by:
-                place = keys.setdefault(lab + key, len(keys) + 1)
-                self._writes.append(["HINCRBY", place, [name, str(by)]])
+                self.hincrby(lab + key, name, by)
         for (key, name), score in shift.scores.items():
-            place = keys.setdefault(lab + key, len(keys) + 1)
-            if score is None:
-                self._writes.append(["ZREM", place, [name]])
-            elif isfinite(score):
-                self._writes.append(["ZADD", place, [repr(score), name]])
-            else:
-                raise ValueError(f"{score!r} must never reach the state")
+            self.zrem(lab + key, name) if score is None else self.zadd(lab + key, {name: score})
 
     def incrby(self, key: Key, by: int = 1) -> None:
         """Raise a counter that is a string of its own."""
