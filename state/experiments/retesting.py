@@ -19,8 +19,9 @@ from state.experiments.writing import are_as_read, grow, leave_noise, put_best, 
 from state.facts import RaceFacts, RetestFacts, RetractionFacts, Spread, Trend
 from state.ids import named_by
 from state.noise import code_of, noise_entry, noise_key, runs_at
-from state.reads import experiment_in, fields_in, rows_as
+from state.reads import experiment_in, fields_in, row_as
 from state.records import ChangedRun, Experiment, Tag, flatten
+from state.refusals import no_experiment
 
 SWARM_PATIENCE_S = 7 * 86400.0
 """Seconds that the retest of a swarm's run waits for a worker: a swarm may be paused, or sleep."""
@@ -111,12 +112,21 @@ class Retesting(ExperimentReader):
         )
 
     async def changed(self, tag: str, ids: Sequence[str]) -> tuple[Tag, list[ChangedRun]]:
-        """A tag and some of its experiments; one round trip. Raises NotFound: no such tag."""
+        """A tag and some experiments; one round trip.
+
+        Raises:
+            NotFound: no such tag, or one of the experiments is missing.
+        """
         keys, fields = self._keys, fields_in(ChangedRun)
         of_tag, *rows = await self._lab.read(
             reads.tag(keys, tag), *(loosely("HMGET", keys.experiment(name), *fields) for name in ids)
         )
-        return of_tag, rows_as(ChangedRun, dict(zip(ids, rows, strict=True)))
+        found: list[ChangedRun] = []
+        for name, row in zip(ids, rows, strict=True):
+            if (run := row_as(ChangedRun, row)) is None:
+                raise no_experiment(name)
+            found.append(run)
+        return of_tag, found
 
     async def retest_facts(self, experiment_id: str) -> RetestFacts:
         """Facts for one more run of an experiment's code; two round trips.

@@ -312,6 +312,12 @@ async def test_a_budget_that_is_raised_has_the_retests_run_that_it_held_back(tag
     assert answer["steps"] == ["runagain mar11-2"]
 
 
+async def test_an_unknown_experiment_is_not_judged_again(tag: TagUnderTest) -> None:
+    await tag.open()
+    refusal = await tag.refused(404, "/api/experiment/judge-retests", tag="mar11", experiment_ids=["mar11-9"])
+    assert "mar11-9" in refusal["detail"]
+
+
 async def test_a_retest_runs_the_code_and_the_seconds_of_its_experiment_alone(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await add_gpu(tag.client)
