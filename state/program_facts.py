@@ -78,7 +78,7 @@ class DueFacts:
     current: ProgramVersion | None
     ask: ProgramAsk | None
     base: Base | None
-    is_swarm: bool = False
+    is_swarm: bool
     """Whether workers may vary anything in it."""
 
     @property

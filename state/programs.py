@@ -10,7 +10,7 @@ from typing import Final
 
 from state import reads
 from state.belief_facts import BeliefFacts, StoredEvidence
-from state.change import NOW, Asked, Change, Read, clock, hmget, loosely, size
+from state.change import NOW, Asked, Change, Read, clock, exists, hmget, loosely, size
 from state.client import Lab
 from state.errors import Invalid, NotFound
 from state.hypotheses import EVIDENCE, Hypotheses, evidence_reads, read_beliefs
@@ -86,7 +86,7 @@ class Programs(Store):
                 "current": _newest(keys, tag),
                 "ask": loosely("HGETALL", keys("program_ask", tag), to=_ask),
                 "base": _base(keys),
-                "is_swarm": reads.number("EXISTS", keys("dimensions", tag)).to(bool),
+                "is_swarm": exists(keys("dimensions", tag)),
             }
         )
         return DueFacts(**found)
@@ -173,11 +173,11 @@ class Programs(Store):
         base, newest, is_swarm, policy, direction = await self._lab.read(
             _base(keys),
             _newest(keys, tag),
-            reads.number("EXISTS", keys("dimensions", tag)),
+            exists(keys("dimensions", tag)),
             reads.policy(keys, tag),
             loosely("HGET", keys.tag(tag), "direction"),
         )
-        return ServedProgram(base, newest, bool(is_swarm), policy.guards, direction or "minimize")
+        return ServedProgram(base, newest, is_swarm, policy.guards, direction or "minimize")
 
     async def versions(self, tag: str, offset: int, limit: int) -> tuple[list[ProgramVersion], int]:
         """A page of versions, the newest first, and the number of all; one round trip."""

@@ -140,8 +140,8 @@ def version(number: int, results: int, strategy: str = "explore") -> ProgramVers
 def facts(results: int, **more: Any) -> DueFacts:
     tag = Tag(name="swarm", branch="b", created_at=0.0, kept=results, total=results)
     strategy = Strategy(mode="explore", explore_ratio=0.5, temperature=0.5, reason="")
-    given: dict[str, Any] = {"populations": [], "current": None, "ask": None, "base": None, **more}
-    return DueFacts(now=1000.0, tag=tag, strategy=strategy, **given)
+    given: dict[str, Any] = {"populations": [], "current": None, "ask": None, "base": None}
+    return DueFacts(now=1000.0, tag=tag, strategy=strategy, is_swarm=True, **given | more)
 
 
 @pytest.mark.parametrize(
