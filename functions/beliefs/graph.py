@@ -211,8 +211,12 @@ async def checkpoint(request: WriteCheckpoint, journal: Journal) -> WrittenCheck
         found = chapter(facts)
         gone = [h.hypothesis_id for h in found.eliminated]
         text = checkpoint_text(found, await journal.last_evidence(request.tag, gone))
-        written = {"number": found.now.number, "results": found.now.results}
-        written |= {"eliminated": len(gone), "proposed": len(found.proposed)}
+        written = {
+            "number": found.now.number,
+            "results": found.now.results,
+            "eliminated": len(gone),
+            "proposed": len(found.proposed),
+        }
         journal.append(change, request.tag, found.now, text, written)
         return WrittenCheckpoint(written=True, number=found.now.number, text=text)
 

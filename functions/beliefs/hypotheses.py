@@ -87,9 +87,16 @@ def gate_view(answer: GateAnswer, hypothesis_id: str | None = None) -> GateView:
 
 async def looked_at(proposal: Proposal, facts: ProposalFacts, source: HypothesisSource) -> Gated:
     """The gate's decision; in a thread, because it compares a proposal with every hypothesis."""
-    known, reference = [*facts.open, *facts.archived], reference_config(facts.dimensions, facts.best_config)
-    decided = partial(gated, source=source, now=facts.now)
-    return await asyncio.to_thread(decided, proposal, facts.tag.name, facts.dimensions, known, reference)
+    return await asyncio.to_thread(
+        gated,
+        proposal,
+        facts.tag.name,
+        facts.dimensions,
+        [*facts.open, *facts.archived],
+        reference_config(facts.dimensions, facts.best_config),
+        source=source,
+        now=facts.now,
+    )
 
 
 @function("hypothesis::gate", role="agent")

@@ -333,7 +333,11 @@ OTHER = "·"
 
 
 def drawn(nodes: Sequence[Experiment]) -> list[str]:
-    """Lines for these nodes, oldest first: each in its trace's column, on top of the one before it there."""
+    """Lines for these nodes, which are given oldest first.
+
+    A node stands in its trace's column, on top of the one before it there; whatever else it was made from is named.
+    A column that has ended is used again.
+    """
     below = _below(nodes)
     columns: list[str | None] = []
     rows: list[tuple[str, Experiment]] = []

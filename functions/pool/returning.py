@@ -10,7 +10,7 @@ from pydantic import Field
 from functions.kernel.contract import Call, Command, Every, Response, function
 from functions.kernel.rules.access import check_own, check_own_gpu, check_tags, owns_gpu
 from functions.pool.gpus import GpuStores
-from functions.pool.rules.health import is_forgotten, is_stale, stays_out
+from functions.pool.rules.health import is_forgotten, is_newly_silent, stays_out
 from functions.pool.rules.leases import broken, handed_back, may_try, reason_of, why_gone
 from state.decisions import BrokenLease
 from state.errors import Conflict, NotFound
@@ -199,9 +199,8 @@ async def sweep(request: Command, stores: GpuStores, settings: Settings) -> Swep
             swept.trials.append(gpu.gpu_id)
         if why_gone(gpu, now, stale_s) is not None:
             await _end_lease(gpu.gpu_id, swept, stores, stale_s)
-        elif not gpu.offline and is_stale(gpu.heartbeat_at, now, stale_s):
-            if await _take_offline(gpu, stores):
-                swept.offline.append(gpu.gpu_id)
+        elif is_newly_silent(gpu, now, stale_s) and await _take_offline(gpu, stores):
+            swept.offline.append(gpu.gpu_id)
         elif is_forgotten(gpu, now, FORGET_GPU_DAYS * DAY_S) and await _forget(gpu, stores):
             swept.forgotten.append(gpu.gpu_id)
     swept.experiments.update(await stores.experiments.close_forgotten())

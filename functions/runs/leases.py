@@ -143,9 +143,13 @@ async def built(request: RunBuilt, call: Call, stores: LeaseStores) -> RunKnown:
         patch = None if sent is None else base64.b64decode(sent, validate=True)
     except ValueError as problem:  # also of characters that are not ASCII
         raise Invalid(f"patch_base64 is no base64: {problem}", hint="send RFC 4648 base64") from problem
-    lease = {"attempt": request.attempt, "fence": request.fence}
     is_ours = await stores.experiments.note_source(
-        e, **lease, tree_id=request.tree_id, patch=patch, differs=request.differs
+        e,
+        attempt=request.attempt,
+        fence=request.fence,
+        tree_id=request.tree_id,
+        patch=patch,
+        differs=request.differs,
     )
     return RunKnown(order="continue" if is_ours else "lost")
 

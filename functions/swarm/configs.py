@@ -75,9 +75,16 @@ class Refilled(Response):
 @function(
     "swarm::refill",
     On(
-        *("proposals.few", "best.changed", "experiment.lost"),
-        *("dimension.defined", "dimension.frozen", "dimension.unfrozen", "worker.joined"),
-        *("hypothesis.proposed", "hypothesis.believed", "hypothesis.settled"),
+        "proposals.few",
+        "best.changed",
+        "experiment.lost",
+        "dimension.defined",
+        "dimension.frozen",
+        "dimension.unfrozen",
+        "worker.joined",
+        "hypothesis.proposed",
+        "hypothesis.believed",
+        "hypothesis.settled",
         debounce="tag",
     ),
     Every(REFILL_S),
@@ -261,8 +268,15 @@ class SendResult(Command):
 
     @cached_property
     def sent(self) -> Sent:
-        took = self.duration_seconds, self.cpu_seconds
-        return Sent(self.val_bpb, self.error, *took, self.delta_bpb, digest_of(self), self.hung)
+        return Sent(
+            self.val_bpb,
+            self.error,
+            self.duration_seconds,
+            self.cpu_seconds,
+            self.delta_bpb,
+            digest_of(self),
+            self.hung,
+        )
 
 
 class TakenResult(Response):

@@ -28,7 +28,7 @@ from functions.swarm.rules.dimensions import (
 from functions.swarm.rules.refilling import observations_of
 from functions.swarm.views import DimensionView, dimension_view
 from state.change import Change
-from state.dimensions import Dimensions, Replacing
+from state.dimensions import Dimensions
 from state.errors import Invalid
 from state.hypotheses import Hypotheses
 from state.ids import Id
@@ -166,12 +166,13 @@ async def changed(
         after = decided(before, facts.now)
         if after is not None:
             event: dict[str, object] = {"name": after.name, "reason": request.reason, "by": by}
-            event |= {"value": before.frozen_value}
+            rest = with_one(facts.dimensions, after)
             if after.frozen:
                 event |= {"value": after.frozen_value, "before": before.frozen_value}
-            kind: Replacing = "dimension.frozen" if after.frozen else "dimension.unfrozen"
-            rest = with_one(facts.dimensions, after)
-            dimensions.replace(change, request.tag, rest, kind, after.name, event)
+                dimensions.replace(change, request.tag, rest, "dimension.frozen", after.name, event)
+            else:
+                event |= {"value": before.frozen_value}
+                dimensions.replace(change, request.tag, rest, "dimension.unfrozen", after.name, event)
         return ChangedDimension(
             tag=request.tag,
             changed=after is not None,
@@ -209,7 +210,9 @@ async def freeze_irrelevant(
     async def decide(change: Change) -> str | None:
         facts = await dimensions.of(request.tag, change)
         before = next((d for d in facts.dimensions if d.name == name and not d.frozen), None)
-        after = before and frozen(before, h.reference_config[name], by=BY, at=facts.now, reason=reason)
+        if before is None:
+            return None
+        after = frozen(before, h.reference_config[name], by=BY, at=facts.now, reason=reason)
         if after is None:
             return None
         event = {"name": name, "value": after.frozen_value, "reason": reason, "by": BY, "before": None}

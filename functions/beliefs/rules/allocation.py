@@ -15,6 +15,8 @@ PROVEN_AFTER: Final = 12
 """Results after which a model's proposal is as credible as any other."""
 FIRST_CREDIBILITY: Final = 0.25
 """Credibility of a model's proposal without results."""
+
+
 MIN_WORKERS: Final = 3
 """Least number of workers for an active hypothesis, while there are enough."""
 MIN_UNPROVEN: Final = 1
@@ -114,9 +116,16 @@ def _parties(hypotheses: Sequence[Hypothesis], temperature: float) -> list[_Part
         return []
     highest = max(values.values())
     unit = max(highest - min(values.values()), LEAST_SPREAD) / SPREAD_UNITS
-    weights = {name: math.exp((value - highest) / unit / temperature) for name, value in values.items()}
-    least = {h.hypothesis_id: minimum(h) for h in hypotheses}
-    found = [_Party(name, value, weights[name], least[name]) for name, value in values.items()]
+    found = [
+        _Party(
+            h.hypothesis_id,
+            value := values[h.hypothesis_id],
+            math.exp((value - highest) / unit / temperature),
+            minimum(h),
+        )
+        for h in hypotheses
+        if h.settled not in ENDED
+    ]
     return sorted(found, key=lambda party: (-party.value, party.name))
 
 

@@ -59,8 +59,9 @@ def finished_run(e: Experiment, facts: EvidenceFacts) -> FinishedRun | None:
     if e.worker_id is None or e.is_extra or not e.config_delta:
         return None
     ended = _end(e)
-    has_value = ended == "value" and e.delta_bpb is not None
-    judged = score(e.delta_bpb or 0.0, facts.tag.direction) if has_value else None
+    judged = None
+    if ended == "value" and e.delta_bpb is not None:
+        judged = score(e.delta_bpb, facts.tag.direction)
     return FinishedRun(
         e.experiment_id,
         e.worker_id,
@@ -112,7 +113,9 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, St
     opened = [beliefs[name].hypothesis if name in beliefs else h for name, h in before.items()]
     archived = [name for name, b in beliefs.items() if is_over(b.hypothesis)]
     changed = {name: (b.hypothesis, _kept(b)) for name, b in beliefs.items()}
-    populations = texts(shared_out(facts, opened, facts.best_config)) if is_due(facts, opened) else None
+    populations = None
+    if is_due(facts, opened):
+        populations = texts(shared_out(facts, opened, facts.best_config))
     return Learning(
         changed=changed,
         archived=archived,
@@ -162,9 +165,9 @@ def belief_state(h: Hypothesis, kept: StoredEvidence, references: Sequence[Refer
         unused=[
             r.run
             for r in references
-            if r.run.experiment_id not in used_ids
+            if _is_comparable(r.run, h)
             and r.started_at >= h.created_at
-            and _is_comparable(r.run, h)
+            and r.run.experiment_id not in used_ids
         ],
         used=used,
         blocks=_BLOCKS.validate_json(kept.blocks) if kept.blocks else {},

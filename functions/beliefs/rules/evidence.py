@@ -163,10 +163,16 @@ def _beside(
 
     For a claim of influence a crash is no evidence, because it has no known distance.
     """
-    pair: dict[str, Any] = {"experiment_id": run.experiment_id, "worker_id": run.worker_id}
-    pair |= {"reference_id": reference.experiment_id, "reference_worker_id": reference.worker_id}
-    crashes = (run.judged, reference.judged).count(None)
-    if crashes == 2 or (crashes and is_of_influence(hypothesis)):
+    pair: dict[str, Any] = {
+        "experiment_id": run.experiment_id,
+        "worker_id": run.worker_id,
+        "reference_id": reference.experiment_id,
+        "reference_worker_id": reference.worker_id,
+    }
+    has_crashed = run.judged is None or reference.judged is None
+    if has_crashed and is_of_influence(hypothesis):
+        return None
+    if run.judged is None and reference.judged is None:
         return None
     if run.judged is None:
         return Evidence(**pair, outcome=0.0, against="crash")

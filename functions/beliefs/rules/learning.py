@@ -156,8 +156,10 @@ def after_test(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis
     assert said.outcome in (0.0, 1.0)
     verdict: Verdict = "supported" if said.outcome else "refuted"
     changes = _counted(hypothesis, said, said.outcome)
-    changes |= {"evidence": [*hypothesis.evidence, said][-NEWEST:], "status": verdict}
-    return _settled(hypothesis.model_copy(update=changes), verdict, now)
+    moved = hypothesis.model_copy(
+        update={**changes, "evidence": [*hypothesis.evidence, said][-NEWEST:], "status": verdict}
+    )
+    return _settled(moved, verdict, now)
 
 
 def may_be_irrelevant(hypothesis: Hypothesis) -> bool:
@@ -196,8 +198,11 @@ def _judged(moved: Hypothesis) -> Hypothesis:
     elif streak >= STREAK:
         changes["allocation_penalty"] = PENALTY
         if moved.sprinted_at is None or moved.n_experiments - moved.sprinted_at >= SPRINT_EVERY:
-            changes |= {"sprint_left": SPRINT, "sprinted_at": moved.n_experiments}
-            changes["sprints"] = moved.sprints + 1
+            changes |= {
+                "sprint_left": SPRINT,
+                "sprinted_at": moved.n_experiments,
+                "sprints": moved.sprints + 1,
+            }
     return moved.model_copy(update=changes)
 
 

@@ -49,10 +49,13 @@ def branch(
     max_keep: int | None = None,
     max_failed: int | None = None,
 ) -> BranchHistory:
-    """The branch that ends with these parents; it depends on their ancestors alone. Raises KeyError: unknown one.
+    """The branch that ends with these parents; it depends on their ancestors alone.
 
     It holds the newest `max_keep` keeps and `max_failed` failures (None: all). Base and best are comparable under
     the tag's `main` key.
+
+    Raises:
+        KeyError: an ancestor is not known.
     """
     above = _in_order(_reached(parent_ids, known, strict=True))
     keeps = [e for e in above if e.status == "keep"]

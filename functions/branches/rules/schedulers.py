@@ -180,8 +180,14 @@ class Uct(TraceScheduler):
         c = forest.params.get("c", self.parameters["c"].default)
         begun = sum(t.children + t.in_flight for t in forest.traces)
         quality = _qualities(forest)
-        bonus = {t.trace_id: math.log1p(begun) / (1 + t.children + t.in_flight) for t in forest.traces}
-        return _by_score(forest, {name: quality[name] + c * math.sqrt(each) for name, each in bonus.items()})
+        return _by_score(
+            forest,
+            {
+                t.trace_id: quality[t.trace_id]
+                + c * math.sqrt(math.log1p(begun) / (1 + t.children + t.in_flight))
+                for t in forest.traces
+            },
+        )
 
 
 SCHEDULERS: Mapping[str, TraceScheduler] = {

@@ -64,9 +64,13 @@ def _needed_to_merge(wish: Wish, facts: SelectionFacts, needs: Needs) -> Needs:
 def decide(
     wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler | None, stale_s: float
 ) -> SelectionDecision | SelectionWait:
-    """The selection to make, or the reason to wait. `scheduler` is the one that `needed` names.
+    """The selection to make, or the reason to wait.
 
-    Raises Conflict: the wish cannot be fulfilled (`code` says why). Invalid, NotFound: unknown experiment or trace.
+    `scheduler` is the one that `needed` names; GPUs that are silent for `stale_s` seconds do not count.
+
+    Raises:
+        Conflict: the wish cannot be fulfilled; `code` says why. Invalid, NotFound: it names an unknown experiment or
+        trace.
     """
     check_parents(wish.tag, wish.parent_ids, facts.nodes)
     rules, forest = facts.policy.traces, facts.forest

@@ -24,10 +24,16 @@ def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
     return now - heartbeat_at >= stale_s
 
 
+def is_newly_silent(gpu: Gpu, now: float, stale_s: float) -> bool:
+    """Whether a GPU has gone silent and is not yet marked offline."""
+    return not gpu.offline and is_stale(gpu.heartbeat_at, now, stale_s)
+
+
 def is_forgotten(gpu: Gpu, now: float, forget_s: float) -> bool:
     """Whether a GPU has been offline for so long that it is removed. A drained GPU never is."""
-    is_free = gpu.holder is None and not gpu.drained
-    return gpu.offline and is_free and is_stale(gpu.heartbeat_at, now, forget_s)
+    return (
+        gpu.offline and gpu.holder is None and not gpu.drained and is_stale(gpu.heartbeat_at, now, forget_s)
+    )
 
 
 def effective_status(gpu: GpuState, now: float, stale_s: float) -> GpuStatus:
@@ -104,8 +110,14 @@ def judge_sample(gpu: Gpu, problem: str | None) -> FlagChange | None:
 WorkerView = dict[str, Any]
 STATUSES: tuple[GpuStatus, ...] = get_args(GpuStatus)
 TIMES = (
-    *("registered_at", "heartbeat_at", "idle_since", "leased_at"),
-    *("lease_expires_at", "deadline", "sampled_at", "tripped_until"),
+    "registered_at",
+    "heartbeat_at",
+    "idle_since",
+    "leased_at",
+    "lease_expires_at",
+    "deadline",
+    "sampled_at",
+    "tripped_until",
 )
 
 

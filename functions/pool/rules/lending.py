@@ -19,8 +19,10 @@ def candidates(
     """GPUs that may be lent to the experiment, best first. None while a worker has it or will have it.
 
     A worker gets only GPUs that it registered, for its own experiments and those without an owner. An agent's own
-    GPUs are for it alone. It gets them before the lab's, which cost the tag's budget. Raises Forbidden: the
-    experiment, or the GPU that it holds, is another's. Conflict: the experiment is finished.
+    GPUs are for it alone. It gets them before the lab's, which cost the tag's budget.
+
+    Raises:
+        Forbidden: the experiment, or the GPU that it holds, is another's. Conflict: the experiment is finished.
     """
     e, held, is_worker = wanted.experiment, wanted.held, caller.role == "worker"
     check_own(caller, e.owner, e.experiment_id)
@@ -93,7 +95,10 @@ def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Expe
 
 
 def may_run(e: Experiment, gpu: Gpu) -> bool:
-    """Whether the result would be comparable, a hidden split stay hidden, and a disturbed run change its slot."""
+    """Whether the result would be comparable, and a hidden split stay hidden.
+
+    A retest needs its experiment's class of GPU. A run that was disturbed needs another slot.
+    """
     is_comparable = e.retest_of is None or e.gpu_class in (None, gpu.gpu_name)
     return is_comparable and e.avoided_gpu != gpu.gpu_id and (gpu.is_confined or not e.is_confined)
 

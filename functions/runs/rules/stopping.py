@@ -117,7 +117,10 @@ def _of_all(r: float, narrower: float) -> float:
 
 
 def learnt(e: Experiment, value: float, ends: Peers, direction: Direction) -> Learnt | None:
-    """Contribution of a run with this final value to the trends; None if the run was never ranked."""
+    """What a trend learns from the end of a run; None if the run was never ranked.
+
+    `value` is what the run is judged by: for an extended run, its value at the end of the normal budget.
+    """
     if not e.places:
         return None
     v = score_of(standing(direction, lower=ends.lower, equal=ends.equal, peers=ends.runs).place)
@@ -193,7 +196,10 @@ UNSURE_UNTIL = 0.4
 
 
 def adaptive(standing: PeerRank, bucket: float, settings: Stopping) -> float:
-    """Stop runs that will hardly end among the best. A spared run goes on: the correlation needs its final rank."""
+    """Stop runs that will hardly end among the best, by the measured correlation.
+
+    A run that was spared once goes on to its end: the correlation needs final ranks of low runs, too.
+    """
     known = correlation(standing.trend, doubt=DOUBT, hope=HOPE)
     top = min(TOP, FEW / (standing.peers + standing.stopped + 1))
     if known is None or standing.was_spared or standing.place > most(bucket, top):
@@ -205,7 +211,10 @@ def adaptive(standing: PeerRank, bucket: float, settings: Stopping) -> float:
 
 
 def most(bucket: float, top: float = TOP) -> float:
-    """Place, 0 (worst) to 1, above which no run is stopped; `top` is the share of all runs that shall survive."""
+    """Place, 0 (worst) to 1, above which no run is stopped. It rises with the bucket: fewer late bloomers are left.
+
+    `top` is the share of all runs that shall survive.
+    """
     return 1 - max(0.475 - 0.75 * bucket, 0.15) * top / TOP
 
 
@@ -283,10 +292,12 @@ def judge(at: Checkpoint, draw: float, settings: Stopping) -> TickVerdict:
 
 
 def checkpoint(facts: RankFacts, bucket: float, peers: Peers, tag: Tag) -> Checkpoint:
-    """A run at a bucket. A baseline, or a run that is compared for a claim, is never stopped.
+    """A run at a bucket.
 
-    Without the bad ones a claim would look better than it is. A run is extended only if it reports its own value at
-    the end of the normal budget: an evaluator's command would measure the end of the extension.
+    Baselines and runs that are compared for a claim are never stopped: without the bad ones a claim would look
+    better than it is, or undecided. A run is extended only if it reports its value at the end of the normal budget
+    itself. An evaluator's command would measure the end of the extension. A script that only prints its loss does
+    not report, and does not learn of its extension.
     """
     e, policy = facts.experiment, facts.policy
     says_itself = tag.evaluator_command is None and facts.tick_source == "report"

@@ -22,6 +22,7 @@ def longest_s(policy: Policy) -> float:
 
 
 def default_timeout_s(budget_s: float) -> float:
+    """Default timeout of a run with this budget, in seconds."""
     return 2 * budget_s + 60
 
 
@@ -43,11 +44,22 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
     if caller.may_do_all:
         return
     usual, asked = Policy(), policy.budgets
-    base, times = "budgets.base_s and budgets.max_timeout_s", " times the baseline's"
     for what, unit, names, value, most in (
         ("extensions of", " s", "budgets.extend_s", asked.extend_s, usual.budgets.extend_s),
-        ("a training time of", times, "budgets.overrun", asked.overrun, usual.budgets.overrun),
-        ("runs of up to", " s", base, longest_s(policy), longest_s(usual)),
+        (
+            "a training time of",
+            " times the baseline's",
+            "budgets.overrun",
+            asked.overrun,
+            usual.budgets.overrun,
+        ),
+        (
+            "runs of up to",
+            " s",
+            "budgets.base_s and budgets.max_timeout_s",
+            longest_s(policy),
+            longest_s(usual),
+        ),
     ):
         if value > most:
             raise Forbidden(
@@ -59,7 +71,11 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
 
 
 def limits_again(first: Experiment, policy: Policy) -> tuple[float, float]:
-    """Budget and time limit of one more run: those of the first by the lab. The policy limits what an agent named."""
+    """Budget and time limit of one more run of this code: those of the first run.
+
+    A budget that only its agent named is limited by the policy. Limits of a first run by the lab hold, even if the
+    policy has changed.
+    """
     most = longest_s(policy)
     run_s = first.budget_s or min(first.budget_seconds or policy.budgets.base_s, most)
     default_s = default_timeout_s(run_s)

@@ -108,14 +108,22 @@ def mode_yields(ends: Iterable[End]) -> dict[Mode, Yield]:
 def best_mode(ends: Sequence[End], near_misses: int) -> tuple[Mode, Yield]:
     """The mode with the highest bound, and its yield; needs two near misses to combine, a keep to go on with."""
     found = mode_yields(ends)
-    is_possible: dict[Mode, bool] = {"exploit": kept_category(ends) is not None, "combine": near_misses >= 2}
-    bounds: dict[Mode, float] = {m: found.get(m, NONE).bound for m in MODES if is_possible.get(m, True)}
+    is_possible: dict[Mode, bool] = {
+        "explore": True,
+        "exploit": kept_category(ends) is not None,
+        "combine": near_misses >= 2,
+        "ablation": True,
+    }
+    bounds: dict[Mode, float] = {mode: found.get(mode, NONE).bound for mode in MODES if is_possible[mode]}
     best = max(bounds, key=bounds.__getitem__)
     return best, found.get(best, NONE)
 
 
 def best_category(ends: Sequence[End], categories: Sequence[str]) -> str:
-    """The category with the highest bound, neither a mode by itself nor the newest keep's; of equals the first."""
+    """The category to explore: the one with the highest bound; of equals the first in `categories`.
+
+    Not that of the newest keep, which is what exploit means, and none that is a mode by itself.
+    """
     found = yields((end.category, end.status == "keep") for end, _ in with_kinds(ends))
     passed_over = {NO_CATEGORY, kept_category(ends), *OF_CATEGORY}
     return max(

@@ -172,8 +172,15 @@ def definition_events(
     made: Definition, tag: str, *, by: str, profile: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The data of the events: of the definition, and of each dimension that begins frozen, by its name."""
-    names = {"added": made.added, "changed": made.changed, "removed": made.removed}
-    event = {"tag": tag, "by": by, "profile": profile, "count": len(made.dimensions)} | names
+    event = {
+        "tag": tag,
+        "by": by,
+        "profile": profile,
+        "count": len(made.dimensions),
+        "added": made.added,
+        "changed": made.changed,
+        "removed": made.removed,
+    }
     froze = {
         d.name: {"name": d.name, "value": d.frozen_value, "reason": d.frozen_reason, "by": by}
         for d in made.froze
@@ -191,7 +198,9 @@ def defined(
     """The tag's dimensions after `given` ones were added, or took the place of those with the same name.
 
     A dimension keeps its measurements while its dtype stays, and it stays frozen. Others stay unless `replace`.
-    Raises Invalid: a frozen value is outside the new range; two dimensions have one name; or there are too many.
+
+    Raises:
+        Invalid: a frozen value is outside the new range; two dimensions have one name; or there are too many.
     """
     complete(given)
     known, new = {d.name: d for d in before}, {d.name: d for d in given}

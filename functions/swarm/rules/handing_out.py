@@ -73,13 +73,17 @@ def check_hands_out(facts: SwarmFacts) -> None:
     """Raise Exhausted for a config of a paused tag, or of one without dimensions, saying when to come back."""
     if facts.tag.paused_at is not None:
         why = f": {facts.tag.pause_reason}" if facts.tag.pause_reason else ""
-        state, remedy = f"is paused{why}", "resumes it"
-    elif not facts.dimensions:
-        state, remedy = "has no dimensions", "defines them (nightjar dims define)"
-    else:
-        return
-    hint = f"come back after Retry-After; an operator {remedy}"
-    raise Exhausted(f"the swarm {facts.tag.name!r} {state}", hint=hint, retry_after=RETRY_S)
+        raise Exhausted(
+            f"the swarm {facts.tag.name!r} is paused{why}",
+            hint="come back after Retry-After; an operator resumes it",
+            retry_after=RETRY_S,
+        )
+    if not facts.dimensions:
+        raise Exhausted(
+            f"the swarm {facts.tag.name!r} has no dimensions",
+            hint="come back after Retry-After; an operator defines them (nightjar dims define)",
+            retry_after=RETRY_S,
+        )
 
 
 def check_begins_another(worker: SwarmWorker) -> None:

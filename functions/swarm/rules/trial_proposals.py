@@ -263,8 +263,10 @@ def check_share(facts: TrialFacts, entering: ProposedDimension) -> None:
 def displaced(facts: TrialFacts, entering: ProposedDimension) -> ProposedDimension | None:
     """The proposal that a new one replaces in a full list; None if none has to leave.
 
-    It is the oldest one that is neither on trial nor promoted, and was not proposed in the newest stall cycle. Raises
-    Conflict: the list is full, and no proposal may leave.
+    It is the oldest one that is neither on trial nor promoted, and was not proposed in the newest stall cycle.
+
+    Raises:
+        Conflict: the list is full, and no proposal may leave.
     """
     is_listed = any(p.proposal_id == entering.proposal_id for p in facts.proposals)
     if is_listed or len(facts.proposals) < MOST_LISTED:

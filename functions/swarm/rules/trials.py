@@ -123,9 +123,15 @@ def _adopt(proposal: ProposedDimension, facts: TrialFacts, change: _Change) -> N
     dimension = on_trial(proposal)
     change.dimensions.append(dimension)
     change.made.added.append(dimension.name)
-    counts = {"adopted_results": facts.tag.results, "adopted_number": facts.tag.last_number}
-    trial = {"state": "on_trial", "adopted_at": facts.now, "best_before": _best_so_far(facts)} | counts
-    change.proposals[proposal.proposal_id] = proposal.model_copy(update=trial)
+    change.proposals[proposal.proposal_id] = proposal.model_copy(
+        update={
+            "state": "on_trial",
+            "adopted_at": facts.now,
+            "adopted_results": facts.tag.results,
+            "adopted_number": facts.tag.last_number,
+            "best_before": _best_so_far(facts),
+        }
+    )
     change.tell(
         "dimension.adopted",
         proposal,
