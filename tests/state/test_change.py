@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
@@ -495,3 +497,117 @@ async def test_members_are_counted_once_everything_is_written(lab: Lab, hash_: s
 
     assert [count.value for count in counts] == [1, 2, 3]
     assert (await lab.change(decide)).value == 4
+
+
+VERBS = ("hset", "hdel", "hincrby", "zadd", "known", "zrem", "rpush", "set", "delete")
+Write = tuple[str, str, float]
+WRITES = st.lists(
+    st.tuples(st.sampled_from(VERBS), st.sampled_from("abc"), st.floats(-1e300, 1e300)), max_size=5
+)
+
+
+class Model:
+    """Four keys in memory, and what a write makes of them."""
+
+    def __init__(self, lab: Lab) -> None:
+        families = {"hash": "tags", "zset": "lineage", "list": "journal", "string": "log"}
+        self.keys = {kind: lab.keys(family, "m-1") for kind, family in families.items()}
+        self.hash: dict[str, str] = {}
+        self.zset: dict[str, float] = {}
+        self.list: list[str] = []
+        self.string: str | None = None
+
+    @property
+    def stored(self) -> tuple[Any, ...]:
+        return self.hash, self.zset, self.list, self.string
+
+    def write(self, verb: str, name: str, value: float) -> None:
+        match verb:
+            case "hset":
+                self.hash[name] = repr(value)
+            case "hdel":
+                self.hash.pop(name, None)
+            case "hincrby":
+                self.hash["n"] = str(int(self.hash.get("n", "0")) + ord(name))
+            case "zadd":
+                self.zset[name] = value
+            case "known":
+                self.zset |= {name: value} if name in self.zset else {}
+            case "zrem":
+                self.zset.pop(name, None)
+            case "rpush":
+                self.list.append(name)
+            case "set":
+                self.string = name
+            case _:
+                self.hash = {}
+
+    def change(self, change: Change, verb: str, name: str, value: float) -> None:
+        match verb:
+            case "hset":
+                change.hset(self.keys["hash"], {name: value})
+            case "hdel":
+                change.hdel(self.keys["hash"], name)
+            case "hincrby":
+                change.hincrby(self.keys["hash"], "n", ord(name))
+            case "zadd":
+                change.zadd(self.keys["zset"], {name: value})
+            case "known":
+                change.zadd(self.keys["zset"], {name: value}, known=True)
+            case "zrem":
+                change.zrem(self.keys["zset"], name)
+            case "rpush":
+                change.rpush(self.keys["list"], name)
+            case "set":
+                change.set(self.keys["string"], name)
+            case _:
+                change.delete(self.keys["hash"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(WRITES, WRITES), max_size=5))
+async def test_random_changes_that_others_come_between_leave_what_one_after_another_leaves(
+    lab: Lab, steps: list[tuple[list[Write], list[Write]]]
+) -> None:
+    model = Model(lab)
+    keys = model.keys
+    await lab.command("DEL", *keys.values())
+    for own, others in steps:
+        between = [*others]
+
+        async def decide(
+            change: Change, own: list[Write] = own, between: list[Write] = between
+        ) -> tuple[Any, ...]:
+            seen = await change.read(
+                hgetall(keys["hash"]), zscore(keys["zset"], "a"), size(keys["list"]), get(keys["string"])
+            )
+
+            async def others_write(other: Change) -> None:
+                for write in between:
+                    model.change(other, *write)
+                    model.write(*write)
+                between.clear()
+
+            await lab.change(others_write)
+            for write in own:
+                model.change(change, *write)
+            return seen
+
+        seen = await lab.change(decide)
+        assert seen == (model.hash, model.zset.get("a"), len(model.list), model.string)
+        for write in own:
+            model.write(*write)
+    stored, scores, values, text = await lab.pipeline(
+        [
+            ("HGETALL", keys["hash"]),
+            ("ZRANGE", keys["zset"], "0", "-1", "WITHSCORES"),
+            ("LRANGE", keys["list"], "0", "-1"),
+            ("GET", keys["string"]),
+        ]
+    )
+    assert (
+        stored,
+        dict(zip(scores[::2], map(float, scores[1::2]), strict=True)),
+        values,
+        text,
+    ) == model.stored
