@@ -31,6 +31,7 @@ from functions.formats.patches import LONGEST_PATCH
 from functions.kernel.contract import CATEGORIES, MIB, Function
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.meters import LOOK_S
+from functions.kernel.schemas import schema_of
 from functions.kernel.table import table
 from state.client import Lab
 from state.embedded import EmbeddedRedis
@@ -251,14 +252,13 @@ WIDE = [
 
 @cache
 def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """What of each function takes longest; of those left out any request is as long as any other."""
+    """What takes longest, where that is not a sample or the tag of `BUSIEST`."""
     return {
         "dimension::define": [
             {"tag": "wide", "dimensions": WIDE},
             {"tag": VARIED, "dimensions": WIDE, "replace": True},
         ],
         "dimension::freeze": [{"tag": VARIED, "name": "D63", "value": f"{49:0200}", "reason": LONGEST}],
-        "dimension::list": [{"tag": VARIED}],
         "dimension::propose": [
             {
                 "tag": VARIED,
@@ -268,13 +268,8 @@ def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
                 "rationale": LONGEST[:4000],
             }
         ],
-        "dimension::proposals": [{"tag": VARIED}],
-        "dimension::follow_trials": [{"tag": VARIED}],
         "dimension::unfreeze": [{"tag": VARIED, "name": "D63", "reason": LONGEST}],
-        "event::dead": [{"limit": 1000}],
-        "event::list": [{"limit": 500}, {"limit": 500, "order": "oldest", "types": [*CATALOGUE][:100]}],
-        "event::discard": [{"all": True, "dry_run": True}],
-        "event::redrive": [{"all": True, "dry_run": True}],
+        "event::list": [{}, {"order": "oldest", "types": [*CATALOGUE][:100]}],
         "experiment::complete": [
             {
                 "experiment_id": f"{SMALL}-1",
@@ -284,11 +279,7 @@ def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
         ],
         "experiment::crash": [{"experiment_id": f"{SMALL}-2", "error": "api-key-" * 8192}],
         "experiment::get": [{"experiment_id": "code-1"}, {"experiment_id": f"{TAG}-{RUNS}"}],
-        "experiment::history": [
-            {"tag": TAG, "limit": 1000},
-            {"tag": TAG, "limit": 1000, "status": "discard"},
-        ],
-        "experiment::near_misses": [{"tag": TAG, "limit": 500}],
+        "experiment::history": [{"tag": TAG}, {"tag": TAG, "status": "discard"}],
         "experiment::register": [
             idea(SMALL, diff=longest_patch(3), **WORDS),
             idea(SMALL, config_delta=CONSTANTS, **WORDS),
@@ -302,11 +293,8 @@ def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
         "experiment::setup": [{"tag": "new", "evaluator_files": [f"{'x' * 190}/{n}" for n in range(100)]}],
         "experiment::stop": [{"experiment_id": f"{SMALL}-3"}],
         "experiment::wait": [{"experiment_id": f"{TAG}-{RUNS}", "timeout": 0}],
-        "hypothesis::bootstrap": [{"tag": VARIED}],
         "hypothesis::gate": [{"tag": VARIED, "proposal": {"statement": "D1 matters " * 40}}],
-        "hypothesis::graph": [{"tag": VARIED}],
         "hypothesis::graph_summary": [{"tag": VARIED, "include_graph": True}],
-        "hypothesis::shadow_scorecards": [{}],
         "hypothesis::learn": [{"tag": VARIED, "experiment_ids": [f"{VARIED}-102"]}],
         "hypothesis::list": [{"tag": VARIED, "archived": True}],
         "hypothesis::propose": [{"tag": VARIED, "proposal": {"statement": "D1 matters most " * 30}}],
@@ -320,10 +308,8 @@ def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
         "gpu::stopped": [LENT],
         "gpu::train": [{"experiment_id": f"{SMALL}-4"}],
         "invocation::get": [{"invocation_id": f"{SMALL}-7.1"}],
-        "journal::checkpoint": [{"tag": VARIED}],
         "pipeline::adopt": [{"tag": VARIED, "spec_id": "none"}],
         "pipeline::draft": [{"tag": VARIED, "number": 1}],
-        "pipeline::follow": [{"tag": VARIED}],
         "pool::acquire": [{"experiment_id": f"{SMALL}-6"}],
         "pool::deregister": [{"gpu_id": "host:gpu2"}],
         "pool::drain": [{"gpu_id": "host:gpu3"}],
@@ -331,45 +317,19 @@ def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
         "pool::next": [{"gpu_id": FAR, "timeout": 0}],
         "pool::heartbeat": [{"gpu_id": "host:gpu4", "health": {f"x{n}": "y" * 1000 for n in range(24)}}],
         "pool::release": [{"gpu_id": "host:gpu5", "experiment_id": f"{TAG}-{RUNS}", "fence": 1}],
-        "hypothesis::draft": [{"tag": VARIED}],
-        "hypothesis::tell": [{"tag": VARIED}],
-        "dimension::draft": [{"tag": VARIED}],
-        "program::refresh": [{"tag": VARIED}],
-        "program::write": [{"tag": VARIED}, {"tag": TAG}],
-        "report::brief": [{"tag": TAG}, {"tag": FOREST}],
         "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
-        "report::night": [{"tag": TAG}, {"tag": FOREST}, {"tag": CODE}],
         "report::progress": [{"tag": TAG, "format": "svg"}, {"tag": TAG, "format": "png"}],
-        "report::agents": [{"tag": TAG}, {"tag": VARIED}],
         "report::runs": [
-            {"tag": TAG, "limit": 5000},
+            {"tag": TAG},
             {"tag": TAG, "constants": True},
             {"tag": VARIED, "constants": True},
             {"tag": TAG, "ids": [f"{TAG}-{n}" for n in range(1, 501)]},
         ],
-        "report::summary": [{"tag": TAG}, {"tag": FOREST}],
-        "report::tags": [{"limit": 1000}],
-        "report::tsv": [{"tag": TAG}],
         "trust::certify": [{"experiment_id": f"{TAG}-8"}],
-        "trust::follow_certificates": [{"tag": TAG}],
-        "trust::distil": [{"tag": TAG}],
-        "trust::distilled": [{"tag": TAG}],
-        "trust::follow_distilling": [{"tag": TAG}],
-        "run::active": [{"tag": VARIED}],
-        "run::stats": [{"tag": VARIED}],
         "run::stop": [{"run_id": f"{VARIED}-2", "reason": LONGEST[:1000]}],
         "run::tick": [{"id": f"{VARIED}-3", "p": 0.2, "m": 1.0}],
-        "search::adapt": [{"tag": TAG}],
-        "search::suggest_direction": [{"tag": TAG}, {"tag": FOREST}],
-        "swarm::health": [{"tag": VARIED}],
-        "swarm::leaderboard": [{"tag": VARIED}],
-        "swarm::populations": [{"tag": VARIED}],
         "swarm::preview": [{"worker_id": "w1"}],
-        "swarm::refill": [{"tag": VARIED}],
-        "dimension::measure": [{"tag": VARIED}],
-        "swarm::workers": [{"tag": VARIED, "limit": 1000}],
         "swarm::result": [{**result_of(3, f"{VARIED}-4"), "val_bpb": None, "error": "api-key-" * 8192}],
-        "trace::audit": [{"tag": TAG}, {"tag": FOREST}],
         "trace::configure": [{"tag": FOREST, "priorities": {f"{FOREST}-t{n}": 2.0 for n in range(1, 101)}}],
         "trace::context": [
             {
@@ -382,16 +342,40 @@ def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
             }
             for tag, number in ((TAG, RUNS), (FOREST, 150))
         ],
-        "trace::list": [
-            {"tag": TAG, "limit": 1000, "draw": True},
-            {"tag": FOREST, "limit": 1000, "draw": True},
-        ],
+        "trace::list": [{"tag": TAG, "draw": True}, {"tag": FOREST, "draw": True}],
         "trace::close": [{"tag": FOREST, "trace_id": f"{FOREST}-t50"}],
         "trace::merge": [{"tag": FOREST, "sources": [f"{FOREST}-t{n}" for n in range(1, 17)]}],
         "trace::release": [{"selection_id": f"{FOREST}-s201"}],
         "trace::renew": [{"selection_id": f"{FOREST}-s202"}],
         "trace::select": [{"tag": FOREST, "include_context": True}],
     }
+
+
+BUSIEST: Mapping[str, Sequence[str]] = {
+    name: tags
+    for tags, names in (
+        (
+            (VARIED,),
+            """dimension::list dimension::proposals dimension::follow_trials dimension::draft dimension::measure
+            hypothesis::bootstrap hypothesis::graph hypothesis::draft hypothesis::tell journal::checkpoint
+            pipeline::follow program::refresh run::active run::stats swarm::health swarm::leaderboard
+            swarm::populations swarm::refill swarm::workers""",
+        ),
+        ((TAG, FOREST), "report::brief report::summary search::suggest_direction trace::audit"),
+        ((TAG, VARIED), "program::write report::agents"),
+        ((TAG, FOREST, CODE), "report::night"),
+    )
+    for name in names.split()
+}
+"""Tags of the longest requests that name nothing else."""
+
+
+def worst_of(declared: Function[Any, Any]) -> Sequence[Mapping[str, Any]]:
+    """The longest requests of a function, each for as much as may be asked for."""
+    found = worst().get(declared.name) or [{"tag": tag} for tag in BUSIEST.get(declared.name, ())]
+    limit = schema_of(declared.request, "request").get("properties", {}).get("limit", {})
+    most = {"limit": limit["maximum"]} if "maximum" in limit else {}
+    return [{**body, **most} for body in found or [sample(declared)]]
 
 
 REFUSED: Mapping[str, int] = {
@@ -410,7 +394,7 @@ REFUSED: Mapping[str, int] = {
 
 
 def test_every_worst_request_is_one_of_a_function() -> None:
-    assert set(worst()) <= set(table())
+    assert worst().keys() | BUSIEST.keys() <= set(table())
 
 
 @pytest.mark.long
@@ -419,7 +403,7 @@ async def test_no_function_holds_the_event_loop(web: Web, declared: Function[Any
     async with web.client() as http:
         await web.held()
 
-        for body in worst().get(declared.name, [sample(declared)]):
+        for body in worst_of(declared):
             healthy = asyncio.create_task(stays_healthy(http))
             answer = await sent(http, declared, body)
             healthy.cancel()
@@ -509,7 +493,7 @@ async def test_no_call_over_mcp_holds_the_event_loop(
         await client.list_tools()
         await web.held()
 
-        for body in worst().get(function, [sample(table()[function])]):
+        for body in worst_of(table()[function]):
             healthy = asyncio.create_task(stays_healthy(http))
             fresh = {"tag": f"new-{uuid.uuid4().hex[:8]}"} if function == "experiment::setup" else {}
             answer = await client.call_tool(tool, {**body, **chosen, **fresh})
