@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import subprocess
@@ -280,3 +281,21 @@ async def claimed(
     return await process.schedules.claim(
         function, "every", before, until, fire=fire, missed=missed, overlap=overlap, holds_until=holds
     )
+
+
+async def eventually(what: Callable[[], object], within_s: float = 60.0) -> None:
+    """Wait until this is so, much longer than it should take."""
+    async with asyncio.timeout(within_s):
+        while not what():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)
+
+
+async def settled(process: Process, *bindings: str) -> None:
+    """Wait until these bindings have been given all events, and have finished them."""
+    done = {"undelivered": 0, "unacknowledged": 0, "oldest_s": None}
+    async with asyncio.timeout(60):
+        while True:
+            found = (await process.stream.lags())["bindings"]
+            if all(found.get(name) == done for name in bindings):
+                return
+            await asyncio.sleep(0.01)

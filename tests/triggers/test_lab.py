@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, Rest
 from state.embedded import EmbeddedRedis, adopt
 from state.errors import Unavailable
 from state.settings import Settings
+from tests.labs import eventually
 from triggers.lab import LabParts, LocalLab
 
 pytestmark = pytest.mark.process
@@ -64,13 +64,6 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
     found = Started(tmp_path)
     with found.redis:
         yield found
-
-
-async def eventually(what: Callable[[], object], within_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < deadline, "it never happened"
-        await asyncio.sleep(0.02)
 
 
 async def test_redis_that_refuses_its_data_is_told_once_and_comes_back_when_they_are_repaired(

@@ -18,10 +18,9 @@ from state.settings import Settings
 from tests.conftest import http_client
 from tests.functions.kernel.test_own import RULES, forgotten, loaded
 from tests.functions.swarm.test_swarm import DIMENSIONS, JOINING
-from tests.labs import bearer, open_tag, problem, refused, told
-from tests.triggers.test_events import settled
+from tests.labs import bearer, eventually, open_tag, problem, refused, settled, told
 from tests.triggers.test_sse import read
-from tests.triggers.test_webhooks import added, receiving, until
+from tests.triggers.test_webhooks import added, receiving
 from tests.triggers.test_webhooks import delivering as delivering_webhooks
 from triggers.delivery import run_binding
 from triggers.events import bindings
@@ -116,7 +115,7 @@ async def test_an_event_of_your_own_reaches_streams_and_webhooks(
         await added(http, receiver, types=["bell.rung"])
         await rung(http, "hello")
         (streamed,) = await read(broadcast, 1, wanted=Filter(types=frozenset({"bell.rung"})))
-        await until(lambda: bool(receiver.got))
+        await eventually(lambda: bool(receiver.got))
 
     assert (streamed["event"], streamed["subject"], streamed["data"]) == (
         "bell.rung",
@@ -128,7 +127,7 @@ async def test_an_event_of_your_own_reaches_streams_and_webhooks(
     assert "bell.rung" in got["text"]
 
 
-async def test_roles_bodies_and_rates_of_your_own_functions_are_limited_as_those_of_ours(
+async def test_roles_and_bodies_of_your_own_functions_are_limited_as_those_of_ours(
     bells: Process, http: httpx.AsyncClient
 ) -> None:
     viewer, agent = await bearer(bells, "vic", "viewer"), await bearer(bells, "ann", "agent")
@@ -139,12 +138,6 @@ async def test_roles_bodies_and_rates_of_your_own_functions_are_limited_as_those
     problem(await rung(http, "x" * 100, **agent), 413)
     problem(await http.post("/api/bell/ring", json={"txt": "x"}, headers=agent), 422)
     assert (await rung(http, "x", **agent)).status_code == 204
-    other = await bearer(bells, "val", "viewer")
-    slow = bells.settings.model_copy(update={"rate_per_s": 0.01})
-    async with http_client(Process(**{**vars(bells), "settings": slow})) as limited:
-        answers = [await limited.get("/api/bell/heard", headers=other) for _ in range(2)]
-
-    assert [answer.status_code for answer in answers] == [200, 429]
 
 
 async def test_a_broken_sampler_of_your_own_keeps_no_other_swarm_waiting(

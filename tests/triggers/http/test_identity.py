@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -20,6 +20,7 @@ from tests.labs import (
     bearer,
     curl,
     dump,
+    eventually,
     idea,
     open_tag,
     problem,
@@ -245,7 +246,7 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
 
         reading: set[str] = set()
         local = asyncio.create_task(read("local"))
-        await until(lambda: "local" in reading)
+        await eventually(lambda: "local" in reading)
         ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
         await asyncio.wait_for(local, 30)  # with the first token nobody stays without one
 
@@ -260,7 +261,7 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
             ),
             asyncio.create_task(read("other", headers=bob)),
         ]
-        await until(lambda: len(reading) == 5)
+        await eventually(lambda: len(reading) == 5)
         problem(await http.get("/api/events", params={"ticket": ticket}), 401)
         await process.tokens.revoke(await process.tokens.get(proof.token_id))
 
@@ -284,9 +285,3 @@ async def test_one_token_does_not_take_every_place_of_the_event_streams(
                 codes = first.status_code, second.status_code, others.status_code
 
     assert codes == (200, 429, 200)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - what is waited for sets no event
-            await asyncio.sleep(0.01)
