@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -14,7 +13,6 @@ from functions.kernel.process.lifecycle import Process
 from state.settings import Settings
 from state.stream import TRIM_STEP, UNSERVED_S, Subscription
 from tests.labs import open_tag, refused, told
-from triggers.sse import Filter, broadcasting
 
 DAY_MS = 86_400_000
 
@@ -74,30 +72,24 @@ async def test_an_event_goes_when_it_is_old_and_beyond_the_newest(process: Proce
     assert (answer["dropped"], answer["kept"], answer["held_back_by"]) == (20, 10, None)
 
 
-async def test_an_event_that_a_group_has_not_read_stays(process: Process) -> None:
+async def test_an_event_that_a_group_has_not_read_or_acknowledged_stays(process: Process) -> None:
     old = await past(process, 30, days=8)
     slow, fast = await group(process, "probe::slow"), await group(process, "probe::fast")
     await slow.done([e.id for e in await slow.read(5, 1.0)])
-    await fast.done([e.id for e in await fast.read(100, 1.0)])
+    read = [e.id for e in await fast.read(100, 1.0)]
+    await fast.done(read[:8] + read[9:])
 
-    answer = await trim(process)
+    first = await trim(process)
+    kept_for_slow = await kept(process)
+    unread = [e.id for e in await slow.read(100, 1.0)]
+    await slow.done(unread)
+    second = await trim(process)
 
-    assert await kept(process) == old[5:]
-    assert answer["held_back_by"]["binding"] == "probe::slow"
-    assert [e.id for e in await slow.read(100, 1.0)] == old[5:]
-
-
-async def test_an_event_that_is_not_acknowledged_stays(process: Process) -> None:
-    old = await past(process, 30, days=8)
-    sub = await group(process)
-    read = [e.id for e in await sub.read(100, 1.0)]
-    await sub.done(read[:3] + read[4:])
-
-    answer = await trim(process)
-
-    assert await kept(process) == old[3:]
-    assert answer["held_back_by"] == {"binding": "probe::hear", "since": old[3]}
-    assert [e.id for e in await sub.claim([old[3]], 0)] == [old[3]]
+    assert kept_for_slow == unread == old[5:]
+    assert first["held_back_by"]["binding"] == "probe::slow"
+    assert await kept(process) == old[8:]
+    assert second["held_back_by"] == {"binding": "probe::fast", "since": old[8]}
+    assert [e.id for e in await fast.claim([old[8]], 0)] == [old[8]]
 
 
 async def test_a_group_without_a_binding_is_dropped_after_seven_days_and_holds_nothing(
@@ -177,31 +169,6 @@ async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None
     assert await kept(process) == old[-10:]
 
 
-async def test_who_has_missed_trimmed_events_is_told_so(process: Process) -> None:
-    old = await past(process, 30, days=8)
-    await trim(process)
-
-    async with broadcasting(process) as broadcast:
-        with broadcast.connected(Filter()) as behind, broadcast.connected(Filter()) as abreast:
-            late = await first_told(broadcast.tell(behind, old[5]))
-            early = await first_told(broadcast.tell(abreast, old[25]))
-
-    assert "event: reset" in late
-    assert json.dumps({"since": old[5], "first": old[20]}) in late
-    assert "event: reset" not in early
-    assert f"id: {old[26]}" in early
-
-
-async def first_told(blocks: AsyncIterator[bytes]) -> str:
-    """What a subscriber is sent up to and including the first event."""
-    told = ""
-    async for block in blocks:
-        told += block.decode()
-        if "event: " in told:
-            break
-    return told
-
-
 # -- event::list
 
 
@@ -238,11 +205,10 @@ async def test_events_are_found_by_tag_type_and_time(client: httpx.AsyncClient, 
 
 
 async def test_a_rare_event_is_found_page_by_page_never_in_one_long_read(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("functions.lab.events.MOST_READ", 10)
     await open_tag(client)
-    await past_is_refused(process)
     for nth in range(25):
         await open_tag(client, f"t{nth}")
 
@@ -260,12 +226,6 @@ async def test_a_rare_event_is_found_page_by_page_never_in_one_long_read(
     assert [e["subject"] for e in page["events"]] == ["mar11"]
 
 
-async def past_is_refused(process: Process) -> None:
-    """Nothing can be written before what is there: ids only grow."""
-    with pytest.raises(Exception, match="equal or smaller"):
-        await past(process, 1, days=1)
-
-
 async def test_what_is_no_event_id_is_refused(client: httpx.AsyncClient) -> None:
     wrongs: list[dict[str, Any]] = [
         {"since": "99999999999999999999"},
@@ -281,16 +241,10 @@ async def test_what_is_no_event_id_is_refused(client: httpx.AsyncClient) -> None
 
 async def test_dead_letters_are_discarded_together(client: httpx.AsyncClient, process: Process) -> None:
     for binding in ("a::b", "a::b", "c::d"):
-        event = json.dumps({"type": "gpu.idle"})
-        fields = {
-            "binding": binding,
-            "error": "e",
-            "deliveries": "8",
-            "time": "2026-01-01T00:00:00Z",
-            "event": event,
-        }
-        flat = [word for pair in fields.items() for word in pair]
-        await process.lab.command("XADD", process.lab.keys("dead_letters"), "*", *flat)
+        ears = await group(process, binding)
+        await past(process, 1, days=0)
+        (event,) = (await ears.read(9, 1.0))[-1:]
+        await ears.bury(event, "it failed", 8)
 
     tried = await told(client, "/api/event/discard", all=True, dry_run=True)
     some = await told(client, "/api/event/discard", all=True, binding="a::b")
