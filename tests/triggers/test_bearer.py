@@ -79,22 +79,20 @@ def test_the_variable_goes_before_the_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "elsewhere", ["http://127.0.0.1:4000", "https://lab.example", "http://192.0.2.1:3999"]
+    ("here", "elsewhere"),
+    [
+        *((HERE, url) for url in ("http://127.0.0.1:4000", "https://lab.example", "http://192.0.2.1:3999")),
+        *((url, None) for url in ("http://192.0.2.1:3999", "http://localhost.example:3999")),  # no loopback
+    ],
 )
-def test_the_key_goes_to_the_web_process_of_its_own_directory_alone(tmp_path: Path, elsewhere: str) -> None:
-    up(tmp_path)
+def test_the_key_goes_to_the_web_process_of_its_own_directory_alone(
+    tmp_path: Path, here: str, elsewhere: str | None
+) -> None:
+    up(tmp_path, url=here)
     key = made_key(settings_in(tmp_path))
 
-    assert sent(settings_in(tmp_path, url=HERE + "/")) == key
     assert sent(settings_in(tmp_path, url=elsewhere)) is None
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "localhost.example"])
-def test_the_key_is_not_sent_to_an_address_that_is_no_loopback_one(tmp_path: Path, host: str) -> None:
-    up(tmp_path, url=f"http://{host}:3999")
-    made_key(settings_in(tmp_path))
-
-    assert sent(settings_in(tmp_path)) is None
+    assert sent(settings_in(tmp_path, url=HERE + "/")) == (key if here == HERE else None)
 
 
 def test_the_key_is_not_sent_to_whoever_has_the_port_of_a_lab_that_ended(tmp_path: Path) -> None:
@@ -182,27 +180,24 @@ def test_a_key_that_is_open_to_others_is_refused_with_the_remedy(tmp_path: Path,
     assert made_key(settings) != before
 
 
-def test_a_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_in(tmp_path)
-    made_key(settings)
-    somebody = os.geteuid() + 1
-    monkeypatch.setattr(os, "geteuid", lambda: somebody)
-
-    with pytest.raises(Unauthenticated, match="not your own file"):
-        read_key(settings)
-
-
-def test_a_link_or_a_folder_in_the_place_of_the_key_is_refused(tmp_path: Path) -> None:
+def test_a_key_of_another_user_or_a_link_or_folder_in_its_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = settings_in(tmp_path / "data")
+    made_key(settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(Unauthenticated, match="not your own file"):
+            read_key(settings)
+
     made_key(settings_in(tmp_path / "other"))
-    (tmp_path / "data").mkdir()
+    key_file(settings).unlink()
     key_file(settings).symlink_to(tmp_path / "other" / "operator.key")
     with pytest.raises(Unauthenticated, match="cannot be read"):
         made_key(settings)
 
     key_file(settings).unlink()
     key_file(settings).mkdir()
-
     with pytest.raises(Unauthenticated):
         made_key(settings)
 

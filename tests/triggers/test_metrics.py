@@ -74,45 +74,51 @@ async def test_a_lab_at_work_is_shown_as_it_stands(client: httpx.AsyncClient, pr
     await told(client, "/api/pool/heartbeat", gpu_id=e.gpu_id, fence=e.fence, health=HEALTH)
     await told(client, "/api/experiment/submit", **idea())
     await told(client, "/api/experiment/submit", **idea(gpu_id=free))
+    await AuthorBudget(process.lab).reserve(Cost(1200, 2_500_000), Cost(5000, 5_000_000))
+    subscription = process.stream.events("search::adapt", "one")
+    await subscription.serve()
+    behind = await subscription.read(1000, 1.0)
+    await subscription.done([event.id for event in behind[2:]])
+    await open_tag(client, "later")
 
     seen = await scrape(client)
 
     counted = {s: seen.value("nightjar_experiments", status=s) for s in STATUSES}
     wanted = {"keep": 1, "discard": 1, "crash": 1, "running": 1, "queued": 2}
     assert counted == dict.fromkeys(STATUSES, 0.0) | wanted
-    assert seen.value("nightjar_queue_experiments") == 2
-    assert 0 < (seen.value("nightjar_queue_oldest_seconds") or 0) < 600
-    assert seen.value("nightjar_leases") == 1
-    assert 0 < (seen.value("nightjar_lease_oldest_seconds") or 0) < 600
     assert {s: seen.value("nightjar_gpus", status=s) for s in ("training", "draining", "idle")} == {
         "training": 1,
         "draining": 1,
         "idle": 0,
     }
-    assert seen.value("nightjar_gpu_temperature_celsius", gpu_id=e.gpu_id) == 61
-    assert seen.value("nightjar_gpu_memory_used_bytes", gpu_id=e.gpu_id) == 1024**3
-    assert seen.value("nightjar_gpu_memory_total_bytes", gpu_id=e.gpu_id) == 80 * 1024**3
-    assert seen.value("nightjar_gpu_utilization_ratio", gpu_id=e.gpu_id) == 0.97
-    assert seen.value("nightjar_gpu_power_watts", gpu_id=e.gpu_id) == 412.5
-    assert seen.value("nightjar_gpu_power_watts", gpu_id=free) is None  # never sampled: absent, not 0
+    for name, value in {
+        "nightjar_queue_experiments": 2,
+        "nightjar_leases": 1,
+        "nightjar_stream_events": len(await process.stream.last(1000)),
+        "nightjar_dead_letters": 0,
+        "nightjar_redis_up": 1,
+        "nightjar_redis_aof_last_write_ok": 1,
+        "nightjar_sse_subscribers": 0,
+        "nightjar_author_day_tokens": 1200,
+        "nightjar_author_day_usd": 2.5,
+    }.items():
+        assert seen.value(name) == value, name
+    for name, value in {
+        "temperature_celsius": 61,
+        "memory_used_bytes": 1024**3,
+        "memory_total_bytes": 80 * 1024**3,
+        "utilization_ratio": 0.97,
+        "power_watts": 412.5,
+    }.items():
+        assert seen.value(f"nightjar_gpu_{name}", gpu_id=e.gpu_id) == value, name
+        assert seen.value(f"nightjar_gpu_{name}", gpu_id=free) is None  # never sampled: absent, not 0
+    for name in ("nightjar_queue_oldest_seconds", "nightjar_lease_oldest_seconds"):
+        assert 0 < (seen.value(name) or 0) < 600
     assert seen.value("nightjar_processes", kind="web") == 1
-    assert seen.value("nightjar_stream_events") == len(await process.stream.last(1000))
-    assert seen.value("nightjar_dead_letters") == 0
-    assert seen.value("nightjar_redis_up") == 1
     assert (seen.value("nightjar_redis_memory_used_bytes") or 0) > 1e5
-    assert seen.value("nightjar_redis_aof_last_write_ok") == 1
-    assert seen.value("nightjar_sse_subscribers") == 0
-
-
-async def test_what_the_language_model_costs_in_the_day_is_shown(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await AuthorBudget(process.lab).reserve(Cost(1200, 2_500_000), Cost(5000, 5_000_000))
-
-    seen = await scrape(client)
-
-    assert seen.value("nightjar_author_day_tokens") == 1200
-    assert seen.value("nightjar_author_day_usd") == 2.5
+    assert seen.value("nightjar_binding_undelivered_events", binding="search::adapt") == 1
+    assert seen.value("nightjar_binding_unacknowledged_events", binding="search::adapt") == 2
+    assert 0 <= (seen.value("nightjar_binding_oldest_seconds", binding="search::adapt") or 0) < 600
 
 
 async def test_calls_are_counted_by_function_by_what_fired_them_and_by_outcome(
@@ -142,22 +148,6 @@ async def test_calls_are_counted_by_function_by_what_fired_them_and_by_outcome(
     assert seen.value("nightjar_http_requests_total", **submits, status="422") == 1
     assert seen.value("nightjar_http_request_duration_seconds_count", **submits) == 2
     assert seen.value("nightjar_http_requests_in_flight") == 1  # this one
-
-
-async def test_a_binding_s_lag_and_what_it_has_not_finished_are_shown(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    subscription = process.stream.events("search::adapt", "one")
-    await subscription.serve()
-    for n in range(3):
-        await open_tag(client, f"t{n}")
-    await subscription.read(2, 1.0)
-
-    seen = await scrape(client)
-
-    assert seen.value("nightjar_binding_undelivered_events", binding="search::adapt") == 1
-    assert seen.value("nightjar_binding_unacknowledged_events", binding="search::adapt") == 2
-    assert 0 <= (seen.value("nightjar_binding_oldest_seconds", binding="search::adapt") or 0) < 600
 
 
 async def test_what_became_of_the_clock_s_firings_is_shown(

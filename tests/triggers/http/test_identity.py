@@ -168,6 +168,7 @@ async def test_an_enroll_token_opens_nothing_but_its_door(process: Process, http
     issued = await process.tokens.issue(name="swarm", role="worker", kind="enroll", uses=1, issued_by="me")
 
     problem(await http.get("/api/lab/status", headers={"authorization": f"Bearer {issued.text}"}), 403)
+    problem(await http.post("/api/session", json={"token": issued.text}), 403)
     joined = await told(http, "/api/token/enroll", enroll_token=issued.text, name="w1")
     again = await refused(http, 401, "/api/token/enroll", enroll_token=issued.text, name="w2")
 
@@ -253,24 +254,29 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
         _, proof = await process.tokens.recognise(ann["authorization"].removeprefix("Bearer "))
         ticket = (await http.post("/api/event/ticket", headers=ann)).json()["ticket"]
         session = await process.tokens.open_session(proof)
+        closed = await process.tokens.open_session(proof)
+        port = http.base_url.port
         streams = [
             asyncio.create_task(read("token", headers=ann)),
             asyncio.create_task(read("ticket", params={"ticket": ticket})),
-            asyncio.create_task(
-                read("session", headers={"cookie": f"nightjar_session_{http.base_url.port}={session.name}"})
+            *(
+                asyncio.create_task(read(name, headers={"cookie": f"nightjar_session_{port}={each.name}"}))
+                for name, each in (("session", session), ("closed session", closed))
             ),
             asyncio.create_task(read("other", headers=bob)),
         ]
-        await eventually(lambda: len(reading) == 5)
+        await eventually(lambda: len(reading) == 6)
         problem(await http.get("/api/events", params={"ticket": ticket}), 401)
+        await process.tokens.close_session(closed.name)
+        await asyncio.wait_for(streams[3], 30)
         await process.tokens.revoke(await process.tokens.get(proof.token_id))
 
         await asyncio.wait_for(asyncio.gather(*streams[:3]), 30)
-        assert not streams[3].done()
-        streams[3].cancel()
+        assert not streams[4].done()
+        streams[4].cancel()
         await asyncio.wait(streams)
 
-    assert set(ended) == {"local", "token", "ticket", "session"}
+    assert set(ended) == {"local", "token", "ticket", "session", "closed session"}
 
 
 async def test_one_token_does_not_take_every_place_of_the_event_streams(

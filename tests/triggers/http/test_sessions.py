@@ -18,7 +18,7 @@ from state.private import key_file, made_key
 from state.records import Role
 from state.token_values import Issued, digest_of_secret
 from state.tokens import CODE_S, SESSION_S, SESSIONS_MOST, TRIES_S, WRONG_TRIES
-from tests.conftest import http_client, served_client
+from tests.conftest import http_client
 from tests.labs import dump, problem, told
 from triggers.http import identity
 from triggers.http.identity import BY_PAGE
@@ -111,16 +111,8 @@ async def test_the_link_of_the_operator_signs_one_browser_in_once(
     page = {"cookie": f"{COOKIE}={cookie}", **page_of(signed_in)}
     assert (await http.post("/api/lab/audit", json={}, headers=page)).is_success
     assert not await process.tokens.are_configured(), "the key and its sessions leave the lab open"
-
-
-async def test_a_code_ends_after_ten_minutes_and_its_session_after_twelve_hours(
-    http: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
-) -> None:
-    await http.post("/api/session", json={"code": await code_of(operator)})
     await code_of(operator)
-
     kept = {key.split(":")[1]: key for key in await dump(process.lab, without=frozenset())}
-
     assert 590 < await process.lab.command("TTL", kept["codes"]) <= CODE_S == 600
     assert SESSION_S - 10 < await process.lab.command("TTL", kept["sessions"]) <= SESSION_S
 
@@ -209,33 +201,23 @@ async def test_each_port_of_a_host_has_a_session_of_its_own(
     assert by_name.json()["name"] == "vera", "the port is the one that the browser calls"
 
 
-async def test_signing_out_ends_the_session_and_may_be_repeated(
-    http: httpx.AsyncClient, process: Process, viewer: Issued
-) -> None:
-    response = await sign_in(http, viewer.text)
-    name, page = cookie_of(response).value, page_of(response)
-
-    first = await http.delete("/api/session", headers=page)
-    again = await http.delete("/api/session", headers=page)
-    stolen = await http.get("/api/session", headers={"cookie": f"{COOKIE}={name}"})
-
-    assert [first.status_code, again.status_code] == [204, 204]
-    assert cookie_of(first)["max-age"] == "0"
-    assert cookie_of(first)["httponly"]
-    assert problem(stolen, 401)["detail"] == "the session has ended"
-    problem(await http.get("/api/session"), 401)
-    assert (await process.tokens.all())[-1].revoked_at is None
-
-
-async def test_signing_in_again_ends_the_session_before(
+async def test_signing_out_or_in_again_ends_the_session_before(
     http: httpx.AsyncClient, process: Process, viewer: Issued
 ) -> None:
     first = cookie_of(await sign_in(http, viewer.text)).value
-    second = cookie_of(await sign_in(http, (await issued(process, "otto", "viewer")).text)).value
+    response = await sign_in(http, (await issued(process, "otto", "viewer")).text)
+    second, page = cookie_of(response).value, page_of(response)
 
-    assert first != second
     assert (await http.get("/api/session")).json()["name"] == "otto"
     problem(await http.get("/api/session", headers={"cookie": f"{COOKIE}={first}"}), 401)
+    out, again = [await http.delete("/api/session", headers=page) for _ in range(2)]
+    stolen = await http.get("/api/session", headers={"cookie": f"{COOKIE}={second}"})
+
+    assert [out.status_code, again.status_code] == [204, 204]
+    assert (cookie_of(out)["max-age"], bool(cookie_of(out)["httponly"])) == ("0", True)
+    assert problem(stolen, 401)["detail"] == "the session has ended"
+    problem(await http.get("/api/session"), 401)
+    assert (await process.tokens.all())[-1].revoked_at is None
 
 
 @pytest.mark.parametrize("by_key", [False, True], ids=["a token", "the key"])
@@ -259,17 +241,6 @@ async def test_the_oldest_session_of_a_token_ends_when_it_has_more_than_twenty(
     }
     assert set(kept) == living
     assert len(kept) == 1 + SESSIONS_MOST == 21
-
-
-async def test_an_enroll_token_signs_nobody_in(
-    http: httpx.AsyncClient, process: Process, root: Issued
-) -> None:
-    enrolling = await issued(process, "swarm", "worker", kind="enroll", uses=1)
-
-    response = await sign_in(http, enrolling.text)
-
-    problem(response, 403)
-    assert "set-cookie" not in response.headers
 
 
 @pytest.mark.parametrize(
@@ -339,20 +310,6 @@ async def test_no_token_is_logged(
     assert "somebody at 127.0.0.1 could not sign in: this is no token of this lab" in caplog.text
     for text in (viewer.text, WRONG):
         assert text[-43:] not in caplog.text
-
-
-async def test_a_session_opens_the_event_stream_and_its_end_ends_that(
-    process: Process, viewer: Issued
-) -> None:
-    async with served_client(process, by_key=False) as http:
-        response = await sign_in(http, viewer.text)
-
-        async with http.stream("GET", "/api/events") as stream:
-            assert stream.status_code == 200
-            await http.delete("/api/session", headers=page_of(response))
-            told = [line async for line in stream.aiter_lines()]
-
-    assert not any("event:" in line for line in told)
 
 
 async def test_a_get_that_writes_needs_the_page_s_secret_too(
