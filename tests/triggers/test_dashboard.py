@@ -9,7 +9,6 @@ import pytest
 
 from functions.kernel.process.lifecycle import Process
 from state.events import CATALOGUE
-from tests.conftest import http_client
 from triggers.http.routes import STATIC
 
 FILES = sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*.*") if path.name != "index.html")
@@ -52,30 +51,3 @@ async def test_a_page_or_file_runs_no_inline_script_and_is_asked_for_again(
     assert "unsafe" not in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-cache"
-
-
-async def test_a_file_that_has_not_changed_is_not_sent_again(client: httpx.AsyncClient) -> None:
-    first = await client.get("/static/app.js")
-
-    again = await client.get("/static/app.js", headers={"if-none-match": first.headers["etag"]})
-
-    assert again.status_code == 304
-    assert again.content == b""
-
-
-@pytest.mark.parametrize(
-    "path", ["/static/none.js", "/static/../page.py", "/static/%2e%2e/page.py", "/static/"]
-)
-async def test_nothing_beside_the_files_is_served(client: httpx.AsyncClient, path: str) -> None:
-    assert (await client.get(path)).status_code == 404
-
-
-async def test_a_lab_s_name_is_text_in_the_page(process: Process) -> None:
-    settings = process.settings.model_copy(update={"lab": "<script>"})
-    named = Process(**{**vars(process), "settings": settings})
-
-    async with http_client(named) as http:
-        shell = (await http.get("/")).text
-
-    assert "<script>" not in shell.replace('<script type="module"', "")
-    assert "<title>&lt;script&gt; · Nightjar</title>" in shell

@@ -21,7 +21,7 @@ from functions.kernel.table import table
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import add_gpu, crashed, idea, open_tag, problem, registered, told, tried
+from tests.labs import add_gpu, crashed, idea, open_tag, registered, told, tried
 from triggers.openapi import openapi
 
 if TYPE_CHECKING:  # it takes half a second, and each worker collects this file
@@ -195,56 +195,3 @@ def test_a_function_answers_anything_as_documented(door: Door, name: str, mode: 
             assert json.loads(answer.content)["hint"], answer.text
 
     ask()
-
-
-PATHS = [
-    "/api/experiment/setup",
-    "/api/experiment/register",
-    "/api/experiment/complete",
-    "/api/search/set-policy",
-]
-NASTY = {
-    "deep lists": b'{"tag": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "deep objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
-    "half a deep list": b'{"tag": ' + b"[" * 500_000,
-    "a huge integer": b'{"tag": ' + b"9" * 100_000 + b"}",
-    "a huge float": b'{"val_bpb": 1e999, "experiment_id": "mar11-1"}',
-    "a long fraction": b'{"val_bpb": 0.' + b"1" * 100_000 + b', "experiment_id": "mar11-1"}',
-    "NaN": b'{"val_bpb": NaN, "experiment_id": "mar11-1"}',
-    "minus infinity": b'{"val_bpb": -Infinity, "experiment_id": "mar11-1"}',
-    "no UTF-8": b'{"tag": "\xff\xfe"}',
-    "half a surrogate": b'{"tag": "\\ud800", "policy": {"\\udfff": 1}}',
-    "a NUL": b'{"tag": "a\\u0000b"}',
-    "a byte order mark": b'\xef\xbb\xbf{"tag": "mar11"}',
-    "many names": b"{" + b",".join(b'"k%d": 1' % n for n in range(50_000)) + b"}",
-    "no object": b"[1, 2]",
-    "half an object": b'{"tag": "mar11"',
-}
-
-
-@pytest.mark.parametrize("what", NASTY)
-def test_a_nasty_body_is_refused_with_a_hint(door: Door, what: str) -> None:
-    refused(door, PATHS[0], NASTY[what])
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@examples(40)
-@given(
-    path=st.sampled_from(PATHS),
-    body=st.one_of(st.binary(), JSON.map(lambda value: json.dumps(value).encode())),
-)
-def test_any_other_body_is_refused_with_a_hint(door: Door, path: str, body: bytes) -> None:
-    refused(door, path, body)
-
-
-def refused(door: Door, path: str, body: bytes) -> None:
-    """Sent as curl sends it, it gets a problem document."""
-    headers = {"content-type": "application/x-www-form-urlencoded"}
-    answer = door.send(requests.Request("POST", BASE + path, headers, data=body).prepare())
-
-    problem(answer)

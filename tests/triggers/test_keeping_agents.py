@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from triggers.agents.keeper import LONGEST_LIMIT_S, AgentOrders, KeptAgent, Patience
+from triggers.agents.keeper import AgentOrders, KeptAgent, Patience
 from triggers.agents.place import AgentFolder
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -94,16 +94,6 @@ def test_a_limit_that_says_when_it_ends_is_waited_for(night: Night) -> None:
     assert night.starts[:2] == [EVENING, three]
     limited = [body["limit"] for body in night.announced if body["state"] == "limited"]
     assert limited[0] == {"since": EVENING, "until": three, "said": "usage limit reached, resets 3am"}
-
-
-def test_a_limit_without_a_time_is_tried_again_up_to_an_hour_later_all_night(night: Night) -> None:
-    night.ends_at = EVENING + 4 * HOUR
-
-    why = night.kept("echo 'API Error: 429 rate_limit_error'; exit 1", starts=1)
-
-    assert why == "t is paused"
-    assert night.pauses()[:7] == [60, 120, 240, 480, 960, 1920, LONGEST_LIMIT_S]
-    assert set(night.pauses()[6:]) == {LONGEST_LIMIT_S}
 
 
 def test_the_night_ends_while_a_limit_is_waited_for(night: Night) -> None:

@@ -97,12 +97,6 @@ def test_the_ways_to_prove_who_asks_are_declared_and_no_function_asks_for_anothe
             assert (operation.get("security") == []) == is_open, name
 
 
-def test_a_field_of_an_answer_that_is_empty_by_default_says_so(document: Document) -> None:
-    listed = document.properties("ListedExperiment")
-
-    assert (listed["parent_ids"]["default"], listed["metrics"]["default"]) == ([], {})
-
-
 REQUESTS = {declared.request.__name__: declared.request for declared in table().values()}
 
 
@@ -134,17 +128,6 @@ def test_the_examples_of_what_a_request_must_have_are_a_request(document: Docume
         shown |= ONE_OF.get(name, {})
 
         request.model_validate(shown, strict=True)
-
-
-def test_the_text_under_a_field_of_a_class_describes_it_wherever_the_class_is_shown(
-    document: Document,
-) -> None:
-    completed, submitted = document.properties("Completed"), document.properties("Submitted")
-
-    assert (
-        completed["retest"]["description"] == "The second run, which confirms or demotes a provisional keep."
-    )
-    assert submitted["next"]["description"] == "What to do now, in a sentence."
 
 
 SAID = {"action", "duplicate_of", "hint", "next", "replayed", "should_abort", "trust"}

@@ -6,7 +6,6 @@ import pytest
 
 from triggers.agents.keeper import (
     Patience,
-    awaited,
     end_of_night,
     overdue,
     own_experiments,
@@ -84,15 +83,3 @@ def test_a_limit_is_waited_for_until_its_end_or_twice_as_long_each_time(
     limits: int, left_s: float | None, pause_s: float
 ) -> None:
     assert pause_after_limit(limits, left_s) == pause_s
-
-
-def test_an_agent_waits_for_its_open_runs_unless_it_has_something_to_do() -> None:
-    runs = [{"experiment_id": f"mar11-{n}", "status": "running", "agent": "ada"} for n in (1, 2)]
-    own = {"mar11-1": "running", "mar11-2": "running", "mar11-3": "registered"}
-    trained_itself = {"experiment_id": "mar11-3", "status": "registered", "agent": "ada"}
-
-    assert awaited(brief(open_experiments=runs), own, {"mar11-1"}) == ["mar11-1", "mar11-2"]
-    assert awaited(brief(open_experiments=runs), {}, ()) == []
-    assert awaited(brief(open_experiments=runs), own, {"mar11-0"}) == []
-    assert awaited(brief(open_experiments=[*runs, trained_itself]), own, ()) == []
-    assert awaited(brief(open_experiments=runs, open_selections=["mar11-s1"]), own, ()) == []

@@ -69,17 +69,6 @@ def test_a_person_sees_the_keeps_and_what_would_have_differed() -> None:
     assert "not judged, because its status is 'crash': line 6" in shown
 
 
-def test_repeats_in_the_file_measure_its_noise(tmp_path: Path) -> None:
-    file = tmp_path / "log.tsv"
-    file.write_text(
-        "commit\tval_bpb\tstatus\tdescription\n1a2b3c4\t0.50\tkeep\tbase\n1a2b3c4\t0.52\tdiscard\tbase\n"
-    )
-
-    found = document(file)
-
-    assert (found["sigma"], found["sigma_df"]) == (pytest.approx(0.02 / 2**0.5), 1)
-
-
 def test_the_noise_is_not_below_what_rounding_hides(tmp_path: Path) -> None:
     repeats = "1a2b3c4\t0.99\tkeep\tbase\n1a2b3c4\t0.99\tdiscard\tbase\n"
     measured = document(written(tmp_path, HEADER + repeats + "2b3c4d5\t0.98\tkeep\twider\n"))

@@ -20,10 +20,14 @@ def script(tmp_path: Path) -> Path:
     return file
 
 
-def test_the_values_change_and_no_other_byte(script: Path) -> None:
+def test_the_values_change_and_no_other_byte_nor_its_mode(script: Path) -> None:
+    script.chmod(0o751)
+
     changed = set_constants(script, {"LR": 1e-05, "OPTIMIZER": "adam"})
 
     assert script.read_bytes() == SCRIPT.replace(b"3e-4", b"1e-05").replace(b'"sgd"', b"'adam'")
+    assert script.stat().st_mode & 0o7777 == 0o751
+    assert [*script.parent.iterdir()] == [script]
     assert changed == {"LR": (3e-4, 1e-05), "OPTIMIZER": ("sgd", "adam")}
 
 
@@ -35,15 +39,6 @@ def test_where_a_constant_is_missing_nothing_is_written(script: Path) -> None:
 
     assert script.read_bytes() == SCRIPT
     assert script.stat().st_ino == before.st_ino
-    assert [*script.parent.iterdir()] == [script]
-
-
-def test_the_file_keeps_its_mode_and_leaves_no_draft(script: Path) -> None:
-    script.chmod(0o751)
-
-    set_constants(script, {"LR": 0.1})
-
-    assert script.stat().st_mode & 0o7777 == 0o751
     assert [*script.parent.iterdir()] == [script]
 
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from functions.formats.digits import decimals
-from triggers.cli.runs import outcome
-from triggers.cli.top import LabNow, picture, shared
+from triggers.cli.top import LabNow, picture
 
 TAG = "a-tag-of-forty-letters-which-is-the-most"
 
@@ -75,22 +73,6 @@ def lab(tags: int, runs: int, gpus: int, events: int, **known: Any) -> LabNow:
     )
 
 
-@pytest.mark.parametrize(
-    ("wanted", "room", "given"),
-    [
-        ([2, 2], 10, [2, 2]),
-        ([9, 1, 9], 7, [3, 1, 3]),
-        ([5, 5], 3, [2, 1]),
-        ([5], -1, [0]),
-        ([], 5, []),
-    ],
-)
-def test_no_section_gets_more_than_it_wants_and_the_rest_is_shared(
-    wanted: list[int], room: int, given: list[int]
-) -> None:
-    assert shared(wanted, room) == given
-
-
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 10), (200, 50), (40, 5)])
 def test_a_large_lab_fits_every_screen_and_says_what_is_left_out(width: int, height: int) -> None:
     lines = [line.plain for line in picture(lab(12, 500, 64, 50), width, height)]
@@ -99,24 +81,3 @@ def test_a_large_lab_fits_every_screen_and_says_what_is_left_out(width: int, hei
     assert max(map(cell_len, lines)) <= width
     if height >= 24:
         assert sum(line.startswith("and ") for line in lines) >= 2
-
-
-@pytest.mark.parametrize(
-    ("sigma", "digits"), [(None, 6), (0.0, 6), (1e-9, 6), (0.00061, 5), (0.0012, 4), (0.3, 2), (12.0, 0)]
-)
-def test_a_value_has_two_digits_of_its_noise(sigma: float | None, digits: int) -> None:
-    assert decimals(sigma) == digits
-
-
-@pytest.mark.parametrize(
-    ("run", "said"),
-    [
-        ({"baseline": True, "status": "keep", "trust": "first"}, "baseline"),
-        ({"baseline": True, "status": "crash", "trust": None}, "baseline: crash"),
-        ({"baseline": False, "status": "keep", "trust": "first"}, "first"),
-        ({"baseline": False, "status": "keep", "trust": "provisional"}, "keep, provisional"),
-        ({"baseline": False, "status": "discard", "trust": "demoted"}, "discard, demoted"),
-    ],
-)
-def test_a_first_run_is_not_called_a_keep(run: dict[str, Any], said: str) -> None:
-    assert outcome({"claimed": False, "hung": False, **run}) == said

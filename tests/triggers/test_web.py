@@ -24,10 +24,8 @@ pytestmark = pytest.mark.process
 
 
 @asynccontextmanager
-async def web_process(
-    settings: Settings, **more: str
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """A web process of this lab, and its port; `more` variables."""
+async def web_process(settings: Settings) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """A web process of this lab, and its port."""
     port = free_port(0)
     assert settings.redis_url is not None
     env = os.environ | {
@@ -35,7 +33,6 @@ async def web_process(
         "NIGHTJAR_REDIS_URL": settings.redis_url.get_secret_value(),
         "NIGHTJAR_DATA": str(settings.data_dir),
         "NIGHTJAR_PORT": str(port),
-        **more,
     }
     argv = [sys.executable, "-P", "-m", "triggers.web"]
     web = await asyncio.create_subprocess_exec(*argv, env=env, cwd=Path(__file__).parents[2], stderr=PIPE)
@@ -48,33 +45,23 @@ async def web_process(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_web_process_that_is_asked_to_end_says_goodbye_and_ends_well(
+async def test_a_web_process_that_is_asked_to_end_ends_its_event_streams_in_order_and_says_goodbye(
     settings: Settings, process: Process, number: signal.Signals
 ) -> None:
-    async with web_process(settings) as (web, _):
-        names = {p.name for p in await process.presence.alive(60)}
-        assert any(name.endswith(f":{web.pid}") for name in names), names
-
-        web.send_signal(number)
-        _, said = await asyncio.wait_for(web.communicate(), 60)
-
-    assert web.returncode == 0, said.decode()
-    names = {p.name for p in await process.presence.alive(60)}
-    assert not any(name.endswith(f":{web.pid}") for name in names)
-
-
-async def test_a_web_process_that_ends_lets_its_event_streams_end_in_order(settings: Settings) -> None:
     async with (
         web_process(settings) as (web, port),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
         http.stream("GET", "/api/events") as events,
     ):
-        web.send_signal(signal.SIGTERM)
+        before = {p.name for p in await process.presence.alive(60)}
+        web.send_signal(number)
         received = await events.aread()
         _, said = await asyncio.wait_for(web.communicate(), 60)
 
+    after = {p.name for p in await process.presence.alive(60)}
+    assert [name for name in before - after if name.endswith(f":{web.pid}")]
     assert received.startswith(b"id: ")
-    assert web.returncode == 0
+    assert web.returncode == 0, said.decode()
     assert b"ERROR" not in said, said.decode()  # cut streams would be logged
 
 
@@ -89,19 +76,3 @@ async def _until_it_answers(port: int) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
-
-
-async def test_variables_that_set_nothing_here_are_told_at_the_start_with_what_to_use_instead(
-    settings: Settings,
-) -> None:
-    async with web_process(settings, DASHBOARD_TOKENS="ann:xyzzy", META_RUNTIME_STATE_PATH="/tmp/x") as (
-        web,
-        _,
-    ):
-        web.terminate()
-        _, said = await asyncio.wait_for(web.communicate(), 60)
-
-    lines = [line for line in said.decode().splitlines() if "sets nothing here" in line]
-    assert ["--role viewer" in line for line in lines] == [True, False]
-    assert "NIGHTJAR_REDIS_URL" in lines[1]
-    assert "xyzzy" not in said.decode()

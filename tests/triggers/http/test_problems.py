@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from state.errors import BY_TITLE, NightjarError, NotFound
-from triggers.http.bodies import too_large
 from triggers.http.problems import problem_document, problem_response
 
 
@@ -51,8 +50,3 @@ def test_a_problem_quotes_no_token() -> None:
 def test_a_problem_never_holds_nan() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         problem_document(422, "t", "d", fields={"value": float("nan")})
-
-
-@pytest.mark.parametrize(("limit", "size"), [(100, "100 bytes"), (8192, "8,192 bytes"), (4 << 20, "4 MiB")])
-def test_a_body_that_is_too_large_learns_the_limit_in_readable_words(limit: int, size: str) -> None:
-    assert too_large(limit).detail == f"the body is over {size}"
