@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from bench._changed import made_up_lab, unrefused
 from state.errors import Conflict
-from tests.triggers import test_distil, test_transfer
+from tests.triggers import test_trust_commands
 from triggers.certificates import verify
 from triggers.certificates.folder import verifier, write
 from triggers.cli.lab_http import LabHttp
@@ -126,8 +126,8 @@ def test_ctrl_c_leaves_the_lab_at_work_and_says_how_to_go_on(
         "tags": [{"name": "m-2"}],
         "total": 1,
         "certificate": certificate | {"state": "running", "pairs": []},
-        "distillation": test_distil.PLANNED.model_copy(update={"state": "running"}).model_dump(),
-        "transfer": test_transfer.RUNNING.model_dump(),
+        "distillation": test_trust_commands.PLANNED.model_copy(update={"state": "running"}).model_dump(),
+        "transfer": test_trust_commands.TRANSFERRING.model_dump(),
         "hours": 1.0,
     }
     monkeypatch.setattr(LabHttp, "ask", lambda *_: running)

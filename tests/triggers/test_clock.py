@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from functions.kernel.contract import Request, Response
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.rules.firings import Schedule, SteadyTimes
 from state.schedules import Firings
@@ -19,42 +16,25 @@ from triggers.clock import advance
 NAME = "probe::tick"
 
 
-class Ask(Request):
-    pass
-
-
-class Told(Response):
-    pass
-
-
-async def answer(request: Ask) -> Told:
-    """Answer."""
-    return Told()
-
-
 def schedule(seconds: float = 10.0, **declared: Any) -> Schedule:
     return Schedule(function=NAME, text="every", times=SteadyTimes(seconds), **declared)
 
 
-async def fired(process: Process, name: str = NAME) -> list[dict[str, Any]]:
+async def fired(process: Process) -> list[dict[str, Any]]:
     """What every firing says that was ever put before the function."""
-    reader = process.schedules.subscription(name, "reader")
+    reader = process.schedules.subscription(NAME, "reader")
     reader.group = "reader"
     await reader.serve()
     return [dict(e.data) for e in await reader.read(1000, 0.05)]
 
 
-async def until(
-    process: Process, met: Callable[[Firings], bool], name: str = NAME, clock: Schedule | None = None
-) -> Firings:
-    """Wait until a function's firings are so, with this clock going meanwhile."""
-    deadline = time.monotonic() + 60
-    while True:
-        firings = (await process.schedules.look(name)).firings
-        if met(firings):
-            return firings
-        assert time.monotonic() < deadline, firings
-        await asyncio.sleep(0.01 if clock is None else await advance(process.schedules, clock))
+async def until_fired(process: Process, clock: Schedule) -> Firings:
+    """Wait until a function is fired, with this clock going meanwhile."""
+    async with asyncio.timeout(60):
+        while True:
+            await asyncio.sleep(await advance(process.schedules, clock))
+            if (firings := (await process.schedules.look(NAME)).firings).fired:
+                return firings
 
 
 async def decided(process: Process, until: float, text: str = "every") -> None:
@@ -63,13 +43,7 @@ async def decided(process: Process, until: float, text: str = "every") -> None:
     await process.lab.command("HSET", key, "until", repr(until), "text", text)
 
 
-@pytest.mark.parametrize(
-    ("missed", "made_up"),
-    [
-        ("skip", 0),
-        ("latest", 1),
-    ],
-)
+@pytest.mark.parametrize(("missed", "made_up"), [("skip", 0), ("latest", 1)])
 async def test_firings_missed_by_all_clocks_follow_their_policy_once(
     process: Process, missed: Any, made_up: int
 ) -> None:
@@ -106,40 +80,43 @@ async def test_a_function_seen_for_the_first_time_has_missed_nothing(process: Pr
     assert 0 < pause <= 1000
 
 
-async def test_of_clocks_that_decide_at_once_one_wins(process: Process) -> None:
-    now = await process.lab.now()
-    await decided(process, now - 1)
+@pytest.mark.parametrize(
+    ("until", "holds_until", "answers"),
+    [
+        (0, None, ["claimed", "taken"]),  # of clocks that decide at once one wins
+        (60, None, ["early", "early"]),  # by Redis' clock
+        (-2, -1, ["late", "late"]),  # of a clock that stood still since
+    ],
+)
+async def test_a_decision_about_firings_counts_once_and_in_its_time(
+    process: Process, until: float, holds_until: float | None, answers: list[str]
+) -> None:
+    now, before = await process.lab.now(), -10
+    await decided(process, now + before)
+    holds = None if holds_until is None else now + holds_until
 
-    answers = [await claimed(process, NAME, now, before=now - 1, fire=now, overlap="allow") for _ in range(3)]
+    said = [
+        await claimed(
+            process,
+            NAME,
+            now + until,
+            before=now + before,
+            fire=now + until,
+            overlap="allow",
+            holds_until=holds,
+        )
+        for _ in answers
+    ]
 
-    assert answers == ["claimed", "taken", "taken"]
-
-
-async def test_no_firing_comes_before_its_time_by_redis_clock(process: Process) -> None:
-    now = await process.lab.now()
-    await decided(process, now)
-
-    answer = await claimed(process, NAME, now + 60, before=now, fire=now + 60)
-
-    assert answer == "early"
-    assert await fired(process) == []
-
-
-async def test_what_a_clock_decided_before_it_stood_still_is_void(process: Process) -> None:
-    now = await process.lab.now()
-    await decided(process, now - 10)
-
-    answer = await claimed(process, NAME, now - 8, before=now - 10, fire=now - 8, holds_until=now - 7)
-
-    assert answer == "late"
-    assert await fired(process) == []
+    assert said == answers
+    assert len(await fired(process)) == said.count("claimed")
 
 
 async def test_firings_go_on_when_the_clock_of_redis_was_set_back(process: Process) -> None:
     await decided(process, await process.lab.now() + 3600)
     steady = schedule(0.05)
 
-    firings = await until(process, lambda firings: firings.fired > 0, clock=steady)
+    firings = await until_fired(process, steady)
 
     assert firings.until is not None
     assert firings.until < await process.lab.now()
@@ -155,7 +132,7 @@ async def test_a_paused_function_is_not_fired_and_nothing_of_its_pause_is_made_u
     paused = (await process.schedules.look(NAME)).firings
     await process.schedules.resume(NAME)
     resumed = (await process.schedules.look(NAME)).now
-    firings = await until(process, lambda firings: firings.fired > 0, clock=steady)
+    firings = await until_fired(process, steady)
 
     assert paused.fired == firings.missed == 0
     assert min(firing["scheduled"] for firing in await fired(process)) > resumed - 0.05

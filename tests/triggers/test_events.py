@@ -19,6 +19,7 @@ from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
 from functions.kernel.rules.firings import Overlap
 from state.errors import Unavailable
+from state.events import Event
 from state.pool import Pool
 from state.records import Gpu
 from state.schedules import Firings
@@ -540,14 +541,35 @@ async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(proce
     assert [f.n for f in ears.heard] == [0, 1, 2]
 
 
-async def test_a_backlog_of_many_pages_is_delivered_in_its_order(process: Process) -> None:
-    ears = Ears()
-    fields = ("type", "gpu.idle", "time", "", "tag", "", "subject", "", "data")
-    key, many = process.lab.keys("events"), 300
-    await process.lab.pipeline([("XADD", key, "*", *fields, f'{{"n": {n}}}') for n in range(many)])
+async def test_of_two_consumers_one_takes_each_event(process: Process) -> None:
+    one, two = [process.stream.events("probe::hear", name) for name in ("one", "two")]
+    for consumer in (one, two):
+        await consumer.serve()
+    await asyncio.gather(one.read(10, 0.01), two.read(10, 0.01))
+    ids = [await emit(process, "gpu.idle") for _ in range(5)]
 
-    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle")))):
-        await eventually(lambda: len(ears.heard) >= many)
-        await settled(process, "probe::hear")
+    mine, theirs = await asyncio.gather(one.read(3, 1.0), two.read(3, 1.0))
+    rest = [*await one.read(10, 0.2), *await two.read(10, 0.2)]
 
-    assert [f.n for f in ears.heard] == list(range(many))
+    assert sorted(event.id for event in (*mine, *theirs, *rest)) == ids
+
+
+async def test_the_bindings_of_a_process_read_an_event_once(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subs = [process.stream.events(f"probe::hear{n}", "one") for n in range(5)]
+    for sub in subs:
+        await sub.serve()
+    await emit(process, "gpu.idle")
+    follow, read = process.stream.follow, list[str]()
+
+    async def noted(entry_id: str, wait_s: float, count: int) -> list[Event]:
+        read.append(entry_id)
+        return await follow(entry_id, wait_s, count)
+
+    monkeypatch.setattr(process.stream, "follow", noted)
+
+    taken = await asyncio.gather(*(sub.read(10, 1.0) for sub in subs))
+
+    assert [len(events) for events in taken] == [1] * 5
+    assert read == ["0-0"]

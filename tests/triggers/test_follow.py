@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from triggers.cli.events import line, read
 
-
-def test_blocks_are_read_with_their_ids() -> None:
-    lines = [
-        *("id: 1-0", "event: gpu.idle", 'data: {"n": 1}', "", "id: 2-0", "event: gpu.idle"),
-        *('data: {"n": 2}', ""),
-    ]
-
-    assert list(read(lines)) == [("1-0", {"type": "gpu.idle", "n": 1}), ("2-0", {"type": "gpu.idle", "n": 2})]
+FIRST = ["id: 1-0", "event: gpu.idle", 'data: {"n": 1}', ""]
+GAP = ["event: reset", 'data: {"since": "1-0", "first": "9-0"}', ""]
 
 
-def test_what_was_cut_in_the_middle_is_left_to_the_next_connection() -> None:
-    assert list(read(["id: 1-0", "", "id: 2-0", "event: gpu.idle", 'data: {"n": 1}'])) == [("1-0", None)]
-
-
-def test_a_gap_keeps_the_id_that_was_there() -> None:
-    gap = ["event: reset", 'data: {"since": "1-0", "first": "9-0"}', ""]
-
-    assert list(read(gap, "1-0")) == [("1-0", {"type": "reset", "since": "1-0", "first": "9-0"})]
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (
+            [*FIRST, *GAP],
+            [
+                ("1-0", {"type": "gpu.idle", "n": 1}),
+                ("1-0", {"type": "reset", "since": "1-0", "first": "9-0"}),
+            ],
+        ),
+        (["id: 1-0", "", *FIRST[:3]], [("1-0", None)]),  # what was cut is left to the next connection
+    ],
+)
+def test_whole_blocks_are_read_with_the_id_to_go_on_from(lines: list[str], found: list[Any]) -> None:
+    assert list(read(lines)) == found
 
 
 def test_an_agent_s_text_commands_no_terminal() -> None:

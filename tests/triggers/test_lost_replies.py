@@ -33,15 +33,18 @@ async def opens(http: httpx.AsyncClient, text: str) -> bool:
     return (await http.get("/api/token/whoami", headers=bearer(text))).status_code == 200
 
 
-async def test_a_revocation_repeated_after_the_name_was_given_again_leaves_the_new_token(
+async def test_a_revocation_repeated_after_the_name_was_given_again_leaves_the_new_token_and_its_gpus(
     http: httpx.AsyncClient,
 ) -> None:
     first = await told(http, "/api/token/issue", name="ann", role="agent")
     await told(http, "/api/token/revoke", id=first["id"])
     second = await told(http, "/api/token/issue", name="ann", role="agent")
+    gpu = {"gpu_id": "anns:0", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0}
+    assert (await http.post("/api/pool/register", json=gpu, headers=bearer(second["token"]))).is_success
 
-    await told(http, "/api/token/revoke", id=first["id"])
+    again = await told(http, "/api/token/revoke", id=first["id"])
 
+    assert again["gpus"] == []
     assert await opens(http, second["token"])
     await refused(http, 409, "/api/token/issue", name="ann", role="agent")
 

@@ -85,27 +85,15 @@ async def test_a_head_of_more_than_64_kilobytes_is_refused(http: httpx.AsyncClie
     assert (await http.get("/healthz")).status_code == 200
 
 
-async def test_what_is_no_http_gets_a_problem_document(http: httpx.AsyncClient) -> None:
-    assert refusal(await said(http, b"\x16\x03\x01\x02\x00\x01\r\n\r\n"), 400)["hint"]
+CHUNKED = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01\r\n\r\n", CHUNKED], ids=["no HTTP", "no chunk"])
+async def test_what_is_no_http_gets_a_problem_document(http: httpx.AsyncClient, sent: bytes) -> None:
+    assert refusal(await said(http, sent), 400)["hint"]
 
 
 H2C = b"Connection: Upgrade, HTTP2-Settings, close\r\nUPgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
-
-
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-async def test_a_request_that_offers_another_protocol_is_answered_in_this_one(
-    http: httpx.AsyncClient, size: int
-) -> None:
-    """As Java's HttpClient and `curl --http2` do with each first request; its body is no request of its own."""
-    body = b'{"tag": "mar11"}'
-    asks = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + H2C + b"Content-Length: %d\r\n\r\n" % len(body)
-    whole = asks + body
-
-    received = await said(http, *(whole[at : at + size] for at in range(0, len(whole), size)), every_s=0.001)
-
-    assert received.count(b"HTTP/1.1 ") == 1
-    assert received.startswith(b"HTTP/1.1 200"), received
-    assert b'"mar11"' in received
 
 
 async def test_a_body_behind_an_offer_of_another_protocol_is_not_read_as_a_request(
@@ -122,10 +110,11 @@ async def test_a_body_behind_an_offer_of_another_protocol_is_not_read_as_a_reque
     assert b'"lab"' not in alone + behind
 
 
-@pytest.mark.parametrize("size", [3, 10_000])
+@pytest.mark.parametrize("size", [1, 3, 7, 10_000])
 async def test_requests_sent_at_once_are_answered_in_order_whatever_they_offer(
     http: httpx.AsyncClient, size: int
 ) -> None:
+    """Java's HttpClient and `curl --http2` offer another protocol with each first request."""
     body = b'{"tag": "mar11"}\r\n'
     post = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % len(body)
     offers = H2C.replace(b", close", b"")
@@ -140,12 +129,6 @@ async def test_requests_sent_at_once_are_answered_in_order_whatever_they_offer(
 
     assert re.findall(rb"HTTP/1\.1 (\d+)", received) == 4 * [b"200"]
     assert b'"mar12"' in received
-
-
-async def test_a_chunk_that_cannot_be_read_is_told(http: httpx.AsyncClient) -> None:
-    head = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
-
-    assert refusal(await said(http, head + b"zz\r\n"), 400)["hint"]
 
 
 async def test_a_head_that_does_not_end_is_answered_in_time(
@@ -194,17 +177,6 @@ async def test_a_body_that_its_client_cuts_off_is_no_fault_of_ours(
     line = lines.one(route="/api/experiment/setup")
     assert (line["status"], line["level"]) == (499, "info")
     assert not lines.all(level="error")
-
-
-async def test_a_connection_serves_one_request_after_another(http: httpx.AsyncClient) -> None:
-    ask = b"POST /api/report/summary HTTP/1.1\r\n" + HOST + b'Content-Length: 12\r\n\r\n{"tag": "x"}'
-    last = ask.replace(b"Content-Length", b"Connection: close\r\nContent-Length")
-
-    together = await said(http, ask + ask + last)
-    torn = await said(http, *[(ask + last)[n : n + 7] for n in range(0, len(ask + last), 7)])
-
-    assert together.count(b"HTTP/1.1 404") == 3
-    assert torn.count(b"HTTP/1.1 404") == 2
 
 
 # -- how deep, how long

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +29,7 @@ from functions.kernel.contract import (
 from functions.kernel.invoke import Invoker
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.table import check
+from tests.commands import printed
 from tests.conftest import http_client, served_client
 from tests.labs import problem
 from triggers.openapi import openapi
@@ -133,10 +132,6 @@ SMALL: dict[str, Function[Any, Any]] = {one.name: one for one in (start, find, a
 DOCUMENT = openapi(SMALL)
 
 
-def test_the_table_of_these_tests_is_right() -> None:
-    check(SMALL)
-
-
 @pytest.fixture
 def small(process: Process) -> Process:
     """A web process that has the functions of these tests."""
@@ -237,8 +232,12 @@ def test_the_document_shows_the_query_of_a_post_and_the_one_field_of_its_body() 
 
 
 async def test_call_sends_each_field_where_the_route_reads_it(small: Process, tmp_path: Path) -> None:
+    check(SMALL)
     async with served_client(small) as served:
-        call = calling(str(served.base_url), tmp_path)
+
+        async def call(*words: str) -> str:
+            url = str(served.base_url)
+            return await asyncio.to_thread(printed, tmp_path / "data", "call", *words, NIGHTJAR_URL=url)
 
         started = await call("this::start", "--worker", "w1", "--config", '{"tag": 1}', "--copies", "2")
         found = await call("this::find", "--name", "a", "--tag", "mar11", "--most", "1")
@@ -248,25 +247,6 @@ async def test_call_sends_each_field_where_the_route_reads_it(small: Process, tm
     assert json.loads(started) == {"worker": "w1", "config": {"tag": 1}, "tag": "swarm", "copies": 2}
     assert json.loads(found) == [{"name": "a", "tag": "mar11", "most": 1}]
     assert (text, nothing) == ("# Title", "")
-
-
-def calling(url: str, data: Path) -> Any:
-    """Run `nightjar call` against this URL; answers what it prints."""
-
-    async def call(*arguments: str) -> str:
-        command = (sys.executable, "-P", "-m", "triggers.cli", "call", "--data", str(data), *arguments)
-        done = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            env={"NIGHTJAR_URL": url, "HOME": str(data), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return str(done.stdout)
-
-    return call
 
 
 # -- declarations that cannot work

@@ -40,43 +40,25 @@ async def test_a_gpu_that_is_offline_for_days_is_forgotten(process: Process, olg
     for gpu_id in ("gone:0", "away:0", "here:0"):
         body = {"gpu_id": gpu_id, "gpu_index": 0, "gpu_name": "H100", "vram_mb": 80000.0}
         assert (await olga.post("/api/pool/register", json=body, headers=wes)).status_code == 200
-    await silence(process.lab, "gone:0", FORGET_GPU_DAYS * DAY_S)
+    for gpu_id in ("drained:0", "back:0"):
+        await add_gpu(olga, gpu_id)
+    await told(olga, "/api/pool/drain", gpu_id="drained:0")
+    for gpu_id in ("gone:0", "drained:0", "back:0"):
+        await silence(process.lab, gpu_id, FORGET_GPU_DAYS * DAY_S)
     await silence(process.lab, "away:0", FORGET_GPU_DAYS * DAY_S - 600)
 
     first = await told(olga, "/api/pool/sweep")
+    as_read = await pool.get("back:0")
+    await told(olga, "/api/pool/heartbeat", gpu_id="back:0")
+    heard_since = await pool.deregister("back:0", heartbeat_at=as_read.heartbeat_at)
     second = await told(olga, "/api/pool/sweep")
 
-    assert sorted(first["offline"]) == ["away:0", "gone:0"]
+    assert sorted(first["offline"]) == ["away:0", "back:0", "drained:0", "gone:0"]
     assert (first["forgotten"], second["forgotten"]) == ([], ["gone:0"])
-    assert sorted(await pool.ids()) == ["away:0", "here:0"]
+    assert heard_since == "other"
+    assert sorted(await pool.ids()) == ["away:0", "back:0", "drained:0", "here:0"]
     reasons = [event["reason"] for event in await events_of(process, "gpu.offline")]
     assert reasons[-1] == "forgotten after 7 days offline"
-
-
-async def test_a_gpu_that_an_operator_has_drained_is_not_forgotten(
-    process: Process, olga: httpx.AsyncClient
-) -> None:
-    await add_gpu(olga, "repair:0")
-    await told(olga, "/api/pool/drain", gpu_id="repair:0")
-    await silence(process.lab, "repair:0", 30 * DAY_S)
-
-    swept = [await told(olga, "/api/pool/sweep") for _ in range(2)]
-
-    assert [s["forgotten"] for s in swept] == [[], []]
-    assert await Pool(process.lab).ids() == ["repair:0"]
-
-
-async def test_a_gpu_that_is_heard_of_again_is_not_forgotten(
-    process: Process, olga: httpx.AsyncClient
-) -> None:
-    pool = Pool(process.lab)
-    await add_gpu(olga, "back:0")
-    await silence(process.lab, "back:0", 30 * DAY_S)
-    as_read = await pool.get("back:0")
-
-    await told(olga, "/api/pool/heartbeat", gpu_id="back:0")
-
-    assert await pool.deregister("back:0", heartbeat_at=as_read.heartbeat_at) == "other"
 
 
 # -- a revoked token
@@ -105,22 +87,6 @@ async def test_the_gpus_of_a_revoked_token_are_forgotten_at_once_and_their_runs_
     assert await Pool(process.lab).ids() == ["kim:0"]
     run = await Experiments(process.lab).get(name)
     assert (run.status, run.attempt, run.gpu_id) == ("queued", 2, None)
-
-
-async def test_a_revocation_that_is_repeated_leaves_the_gpus_of_the_next_bearer_of_the_name(
-    process: Process, olga: httpx.AsyncClient
-) -> None:
-    await bearer(process, "wes", "worker")
-    first = await token_id(process, "wes")
-    await told(olga, "/api/token/revoke", id=first)
-    async with http_client(process) as wes:
-        wes.headers.update(await bearer(process, "wes", "worker"))
-        await add_gpu(wes, "wes:0")
-
-    again = await told(olga, "/api/token/revoke", id=first)
-
-    assert again["gpus"] == []
-    assert await Pool(process.lab).ids() == ["wes:0"]
 
 
 # -- those who came in with an enroll token
