@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from functions.kernel.contract import Function, On, Timed
@@ -144,11 +144,11 @@ class FunctionBinding(Binding):
     trigger: On | Timed
     process: Process
     pool: Pool
-    gathers: bool = field(init=False)
-    """Whether a call takes the experiments of a whole burst."""
 
-    def __post_init__(self) -> None:
-        self.gathers = GATHERED in self.declared.request.model_fields
+    @property
+    def gathers(self) -> bool:
+        """Whether a call takes the experiments of a whole burst."""
+        return GATHERED in self.declared.request.model_fields
 
     def concerns(self, event: Event) -> bool:
         # a firing comes to an event's binding only if an operator redrives it

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -47,6 +47,15 @@ SAMPLES = (
 """Health that keepers report: field, metric, help, and how many base units one of its units is."""
 
 
+VITALS = (
+    ("used_memory", "nightjar_redis_memory_used_bytes", "Memory that Redis uses."),
+    ("maxmemory", "nightjar_redis_memory_max_bytes", "Memory that Redis may use; 0: all there is."),
+    ("aof_enabled", "nightjar_redis_aof_enabled", "Whether Redis keeps a file."),
+    ("aof_last_write_ok", "nightjar_redis_aof_last_write_ok", "Whether its last write worked."),
+)
+"""What Redis says of itself: field, metric and help."""
+
+
 async def metrics(exchange: Exchange) -> Response:
     """Everything, in the text format that the scraper asks for."""
     process = exchange.process
@@ -67,17 +76,16 @@ async def metrics(exchange: Exchange) -> Response:
     lab.append(gauge("nightjar_redis_up", "Whether Redis answers this process.", tallies is not None))
     open_streams = broadcast.subscribers
     lab.append(gauge("nightjar_sse_subscribers", "Open event streams of this process.", open_streams))
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collected([*process.meters.families(tallies), *lab]))
+    families = Collected([*process.meters.families(tallies), *lab])
     encode, content_type = choose_encoder(exchange.header("accept") or "")
-    return Response(encode(registry), media_type=content_type)
+    return Response(encode(families), media_type=content_type)
 
 
 class Collected(Collector):
     """Families that are read already, for the encoder."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = list(families)
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
         for family in self._families:
@@ -121,13 +129,12 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
         "status",
         {status: float(census.counts.get(status, 0)) for status in STATUSES},
     )
-    for family in await tag_families(process):
-        yield family
-    for family in gpu_families(gpus, now, stale_s):
-        yield family
-    for family in await stream_families(process):
-        yield family
-    for family in await clock_families(process):
+    for family in (
+        *await tag_families(process),
+        *gpu_families(gpus, now, stale_s),
+        *await stream_families(process),
+        *await clock_families(process),
+    ):
         yield family
     kinds = Counter(str(p.facts.get("kind")) for p in await process.presence.alive(stale_s))
     yield labelled("nightjar_processes", "Processes alive by kind.", "kind", dict(kinds))
@@ -139,14 +146,8 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
     )
     yield gauge("nightjar_author_day_usd", "The same in US dollars.", spent.micro_usd / 1e6)
     vitals = await process.lab.vitals()
-    yield gauge("nightjar_redis_memory_used_bytes", "Memory that Redis uses.", vitals["used_memory"])
-    yield gauge(
-        "nightjar_redis_memory_max_bytes", "Memory that Redis may use; 0: all there is.", vitals["maxmemory"]
-    )
-    yield gauge("nightjar_redis_aof_enabled", "Whether Redis keeps a file.", vitals["aof_enabled"])
-    yield gauge(
-        "nightjar_redis_aof_last_write_ok", "Whether its last write worked.", vitals["aof_last_write_ok"]
-    )
+    for field, name, text in VITALS:
+        yield gauge(name, text, vitals[field])
 
 
 async def tag_families(process: Process) -> list[Metric]:
@@ -206,27 +207,29 @@ def gpu_families(gpus: Sequence[Gpu], now: float, stale_s: float) -> Iterator[Me
 async def clock_families(process: Process) -> list[Metric]:
     """Counts of firings by outcome, and which functions are paused."""
     names = [name for name, declared in process.invoker.table.items() if declared.clock is not None]
-    looks = await process.schedules.looks(names)
+    looks = dict(zip(names, await process.schedules.looks(names), strict=True))
     firings = CounterMetricFamily(
         "nightjar_clock_ticks", "Firings by outcome.", labels=["function", "outcome"]
     )
-    for name, look in zip(names, looks, strict=True):
+    for name, look in looks.items():
         for outcome in ("fired", "by_hand", "missed", "skipped"):
             firings.add_metric([name, outcome], getattr(look.firings, outcome))
-    paused = {
-        name: float(look.firings.paused_at is not None) for name, look in zip(names, looks, strict=True)
-    }
-    text = "Whether the clock does not fire the function, because an operator paused it."
-    ages = {
-        name: max(0.0, look.now - look.firings.fired_at)
-        for name, look in zip(names, looks, strict=True)
-        if look.firings.fired_at is not None
-    }
     return [
         firings,
-        labelled("nightjar_clock_paused", text, "function", paused),
         labelled(
-            "nightjar_clock_fired_age_seconds", "How long ago the clock fired it last.", "function", ages
+            "nightjar_clock_paused",
+            "Whether the clock does not fire the function, because an operator paused it.",
+            "function",
+            {name: float(look.firings.paused_at is not None) for name, look in looks.items()},
+        ),
+        labelled(
+            "nightjar_clock_fired_age_seconds",
+            "How long ago the clock fired it last.",
+            "function",
+            {
+                name: None if (at := look.firings.fired_at) is None else max(0.0, look.now - at)
+                for name, look in looks.items()
+            },
         ),
     ]
 

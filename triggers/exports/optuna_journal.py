@@ -35,15 +35,11 @@ class OptunaJournal(Target):
             load_if_exists=True,
         )
         self._study.set_user_attr("metric", tag.metric)
-        trials = self._study.get_trials(deepcopy=False)
-        self._ids = {trial.user_attrs.get("experiment_id") for trial in trials}
+        self.has = {trial.user_attrs["experiment_id"] for trial in self._study.get_trials(deepcopy=False)}
         self._space = ParameterSpace(reader.dimensions())
         for runs, _ in reader.pages(fields=["experiment_id", "config_delta"]):
             for run in runs:
                 self._space.widen(run.view["config_delta"] or {})
-
-    def lacks(self, run: ExportedRun) -> bool:
-        return run.id not in self._ids
 
     def add(self, run: ExportedRun) -> None:
         value = run.record.judged
@@ -64,7 +60,7 @@ class OptunaJournal(Target):
         )
         trial.datetime_start, trial.datetime_complete = run.times()
         self._study.add_trial(trial)
-        self._ids.add(run.id)
+        self.has.add(run.id)
 
     def complete(self) -> str | None:
         self._tag = self._reader.facts()

@@ -17,6 +17,7 @@ from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
 from state.experiments import Experiments
 from state.ids import RESERVED
+from state.records import Role
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import add_gpu, asked, bearer, begun, curl, events_of, idea, open_tag, problem, refused, told
@@ -63,7 +64,8 @@ async def test_a_token_that_has_stored_its_patches_of_a_day_is_told_when_there_i
     await told(ann, "/api/experiment/submit", **idea())
     again = await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
     async with http_client(process) as other:
-        for name, role in (("bob", "agent"), ("otto", "operator")):
+        callers: dict[str, Role] = {"bob": "agent", "otto": "operator"}
+        for name, role in callers.items():
             other.headers.update(await bearer(process, name, role))
             await told(other, "/api/experiment/submit", **idea(diff=patch(4)))
 
