@@ -71,7 +71,6 @@ OPEN: dict[str, Function[Any, Any]] = {one.name: one for one in (knocks, reads)}
 STRANGER = {"name": "anyone", "role": "viewer", "has_proof": False}
 LOCAL = {"name": "local", "role": "local", "has_proof": False}
 ANN = {"name": "ann", "role": "viewer", "has_proof": True}
-METHODS = pytest.mark.parametrize("method", ["GET", "POST"])
 
 
 @asynccontextmanager
@@ -193,29 +192,22 @@ async def http_gpu(http: httpx.AsyncClient, gpu_id: str) -> dict[str, Any]:
 # -- functions that are open to anyone
 
 
-@METHODS
-async def test_who_shows_no_token_is_local_while_the_lab_is_open_and_then_a_stranger(
-    process: Process, method: str
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_who_shows_no_token_is_local_in_an_open_lab_and_else_a_stranger_and_a_bearer_is_who_may_read(
+    process: Process, wes: Issued, method: str
 ) -> None:
     async with knocking(process) as http:
-        before = (await http.request(method, "/who")).json()
-        forwarded = (await http.request(method, "/who", headers={"x-forwarded-for": "10.1.2.3"})).json()
-        await bearer(process, "olga", "operator")
-        after = (await http.request(method, "/who")).json()
 
-    assert (before, forwarded, after) == (LOCAL, STRANGER, STRANGER)
+        async def who(**headers: str) -> Any:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            return (await http.request(method, "/who", headers=named)).json()
 
+        assert (await who(), await who(x_forwarded_for="10.1.2.3")) == (LOCAL, STRANGER)
+        ann = await bearer(process, "ann", "viewer")
+        assert (await who(), await who(**ann)) == (STRANGER, ANN)
+        worker = await who(x_worker_token=wes.text)
 
-async def test_who_shows_a_token_is_its_bearer_and_a_stranger_where_a_bearer_may_not_read(
-    process: Process, wes: Issued
-) -> None:
-    ann = await bearer(process, "ann", "viewer")
-
-    async with knocking(process) as http:
-        for method in ("GET", "POST"):
-            assert (await http.request(method, "/who", headers=ann)).json() == ANN
-        assert (await http.post("/who", headers=by(wes))).json()["name"] == "wes"
-        assert (await http.get("/who", headers=by(wes))).json() == STRANGER
+    assert worker == (STRANGER if method == "GET" else ANN | {"name": "wes", "role": "worker"})
 
 
 async def test_without_public_reads_a_stranger_learns_the_counts_of_the_labs_own_swarm_alone(

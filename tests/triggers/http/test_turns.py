@@ -47,28 +47,27 @@ class Counted:
             counter.cancel()
 
 
-async def test_what_is_long_has_a_turn_for_itself_and_what_is_short_shares_one() -> None:
-    for size, expected in ((LONG + 1, 1), (LONG, TOGETHER)):
+async def test_what_is_long_or_fails_has_a_turn_for_itself_and_what_is_short_shares_one() -> None:
+    for size, result, expected in (
+        (LONG + 1, "made", 1),
+        (LONG, "made", TOGETHER),
+        (0, ZeroDivisionError, 1),
+    ):
         turns, counted = LoopTurns(), Counted()
-        work, of_size = counted.one(lambda size=size: size), int
+
+        def work(result: Any = result) -> Any:
+            if result is ZeroDivisionError:
+                raise ZeroDivisionError
+            return result
 
         async with counted.counting():
-            made = await asyncio.gather(*(turns.do(work, of_size) for _ in range(TOGETHER)))
+            made = await asyncio.gather(
+                *(turns.do(counted.one(work), lambda _, size=size: size) for _ in range(TOGETHER)),
+                return_exceptions=True,
+            )
 
-        assert made == [size] * TOGETHER
+        assert {one if isinstance(one, str) else type(one) for one in made} == {result}
         assert max(counted.in_turns) == expected
-
-
-async def test_what_fails_has_a_turn_for_itself() -> None:
-    turns, counted = LoopTurns(), Counted()
-
-    async with counted.counting():
-        failed = await asyncio.gather(
-            *(turns.do(counted.one(lambda: 1 / 0), int) for _ in range(TOGETHER)), return_exceptions=True
-        )
-
-    assert all(isinstance(problem, ZeroDivisionError) for problem in failed)
-    assert max(counted.in_turns) == 1
 
 
 async def test_long_bodies_that_come_together_are_read_one_in_a_turn(
