@@ -324,7 +324,8 @@ def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
             {"tag": VARIED, "constants": True},
             {"tag": TAG, "ids": [f"{TAG}-{n}" for n in range(1, 501)]},
         ],
-        "trust::certify": [{"experiment_id": f"{TAG}-8"}],
+        "trust::certify": [{"experiment_id": f"{TAG}-8", "against": f"{TAG}-1"}],
+        "trust::transfer": [{"experiment_id": f"{TAG}-8", "against": f"{TAG}-1"}],
         "run::stop": [{"run_id": f"{VARIED}-2", "reason": LONGEST[:1000]}],
         "run::tick": [{"id": f"{VARIED}-3", "p": 0.2, "m": 1.0}],
         "swarm::preview": [{"worker_id": "w1"}],
@@ -385,11 +386,13 @@ REFUSED: Mapping[str, int] = {
     "token::enroll": 401,
     "token::revoke": 404,
     "trace::reopen": 404,
+    "trust::certify": 409,
+    "trust::transfer": 409,
     "webhook::add": 422,
     "webhook::remove": 404,
     "webhook::test": 404,
 }
-"""Names a secret, a token, a run, a closed trace, a host or a webhook that is not there: no longer where it is."""
+"""Names a secret, token, run, trace, host or webhook that is not there, or a run that was not measured here."""
 
 
 def test_every_worst_request_is_one_of_a_function() -> None:

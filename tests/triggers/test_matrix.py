@@ -108,6 +108,7 @@ SAMPLES: Mapping[str, Any] = {
     "worker_id": "w1",
     "fence": 1,
     "number": 1,
+    "name": "stranger",
     "role": "operator",
     "enroll_token": "nj_aaaaaaaaaa_" + "A" * 43,
     "all": True,

@@ -277,17 +277,3 @@ async def test_event_streams_end_with_what_opened_them(process: Process) -> None
         await asyncio.wait(streams)
 
     assert set(ended) == {"local", "token", "ticket", "session", "closed session"}
-
-
-async def test_one_token_does_not_take_every_place_of_the_event_streams(
-    process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("triggers.sse.STREAMS_EACH", 1)
-    async with served_client(process) as http:
-        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
-        async with http.stream("GET", "/api/events", headers=ann) as first:
-            second = await http.get("/api/events", headers=ann)
-            async with http.stream("GET", "/api/events", headers=bob) as others:
-                codes = first.status_code, second.status_code, others.status_code
-
-    assert codes == (200, 429, 200)
