@@ -58,11 +58,6 @@ def test_one_of_several_workers_has_to_be_named(places: Path) -> None:
     assert joining_worker(URL, "w", None).data_dir == first
 
 
-def test_before_the_first_join_a_url_is_needed() -> None:
-    with pytest.raises(click.UsageError, match="no worker has joined a swarm from here yet"):
-        joining_worker(None, None, None)
-
-
 def test_a_named_directory_is_one_worker_s(tmp_path: Path) -> None:
     place = tmp_path / "mine"
     with pytest.raises(click.UsageError, match="no worker has joined a swarm from"):
@@ -77,20 +72,21 @@ def test_a_named_directory_is_one_worker_s(tmp_path: Path) -> None:
     assert kept_in(place) == (OTHER, "v")
 
 
+@pytest.mark.parametrize(
+    ("url", "worker_id", "said"),
+    [
+        *((URL, name, "--worker-id") for name in ("", "a/b", "../x", "a b", "é", "x" * 97)),
+        *((url, "w", "is not a URL") for url in ("swarm.example", "ftp://swarm.example", "https://")),
+        (None, None, "no worker has joined a swarm from here yet"),
+    ],
+)
+def test_what_names_no_worker_is_refused(url: str | None, worker_id: str | None, said: str) -> None:
+    with pytest.raises(click.UsageError, match=said):
+        joining_worker(url, worker_id, None)
+
+
 def test_the_directory_of_a_lab_is_refused(tmp_path: Path) -> None:
     (tmp_path / "redis.json").write_text("{}")
 
     with pytest.raises(click.UsageError, match="is the data directory of a lab"):
         joining_worker(URL, "w", tmp_path)
-
-
-@pytest.mark.parametrize("worker_id", ["", "a/b", "../x", "a b", "é", "x" * 97])
-def test_a_name_that_is_no_id_is_refused(worker_id: str) -> None:
-    with pytest.raises(click.UsageError, match="--worker-id"):
-        joining_worker(URL, worker_id, None)
-
-
-@pytest.mark.parametrize("url", ["swarm.example", "ftp://swarm.example", "https://"])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(click.UsageError, match="is not a URL"):
-        joining_worker(url, "w", None)

@@ -108,59 +108,59 @@ def test_a_hash_of_the_configuration_tells_code_from_code(tmp_path: Path) -> Non
     assert (found["sigma"], found["sigma_df"]) == (pytest.approx(0.002 / 2**0.5), 1)
 
 
+TWO_COLUMNS = (
+    "commit\tmean_val_auc\tval_loss\tmemory_gb\tstatus\tdescription\n"
+    "abc1234\t0.81\t0.52\t3.1\tkeep\tstart\nabc1235\t0.84\t0.55\t3.2\tkeep\tcosine\n"
+    "abc1236\t0.80\t0.40\t3.1\tdiscard\tlinear\n"
+)
+
+
 @pytest.mark.parametrize(
-    ("log", "said", "hint"),
+    ("log", "words", "said", "hint"),
     [
         (
             "commit\tin_words\tstatus\n1a2b3c4\tgood\tkeep\n",
+            (),
             "its columns are commit, in_words, status",
             "name the column of values with --metric",
         ),
         (
             "commit\taccuracy\tstatus\n1a2b3c4\t0.5\tkeep\n",
+            (),
             "the noise of accuracy is unknown",
             "give its standard deviation with --sigma",
         ),
+        (TWO_COLUMNS, ("--sigma", "0.001"), "mean_val_auc, val_loss", None),
+        *(
+            (
+                f"commit\t{metric}\tstatus\n1a2b3c4\t0.50\tkeep\n",
+                ("--sigma", "0.01"),
+                metric,
+                "say --maximize or --minimize",
+            )
+            for metric in ("psnr", "latency_ms", "score_loss")
+        ),
     ],
-    ids=["values", "noise"],
+    ids=["values", "noise", "two columns", "psnr", "latency", "loss"],
 )
 def test_a_log_that_does_not_say_enough_is_refused_with_the_option_to_give(
-    tmp_path: Path, log: str, said: str, hint: str
+    tmp_path: Path, log: str, words: tuple[str, ...], said: str, hint: str | None
 ) -> None:
-    refused = run(written(tmp_path, log)).exception
+    refused = run(written(tmp_path, log), *words).exception
 
     assert isinstance(refused, Invalid)
     assert said in str(refused)
-    assert refused.hint == hint
+    assert hint is None or refused.hint == hint
 
 
-@pytest.mark.parametrize("metric", ["psnr", "latency_ms", "score_loss"])
-def test_a_metric_whose_name_tells_no_direction_asks_for_it(tmp_path: Path, metric: str) -> None:
-    file = written(tmp_path, f"commit\t{metric}\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
+def test_the_options_that_are_given_say_what_a_log_does_not(tmp_path: Path) -> None:
+    two = document(written(tmp_path, TWO_COLUMNS), "--sigma", "0.001", "--metric", "mean_val_auc")
+    assert (two["metric"], two["direction"]) == ("mean_val_auc", "maximize")
+    assert two["claimed"] == pytest.approx(0.03)
 
-    refused = run(file, "--sigma", "0.01").exception
-
-    assert isinstance(refused, Invalid)
-    assert refused.hint == "say --maximize or --minimize"
-    assert document(file, "--sigma", "0.01", "--maximize")["claimed"] == pytest.approx(0.4)
-    assert document(file, "--sigma", "0.01", "--minimize")["claimed"] == pytest.approx(-0.4)
-
-
-def test_of_two_columns_that_may_hold_the_values_none_is_taken_silently(tmp_path: Path) -> None:
-    file = written(
-        tmp_path,
-        "commit\tmean_val_auc\tval_loss\tmemory_gb\tstatus\tdescription\n"
-        "abc1234\t0.81\t0.52\t3.1\tkeep\tstart\nabc1235\t0.84\t0.55\t3.2\tkeep\tcosine\n"
-        "abc1236\t0.80\t0.40\t3.1\tdiscard\tlinear\n",
-    )
-
-    refused = run(file, "--sigma", "0.001").exception
-    found = document(file, "--sigma", "0.001", "--metric", "mean_val_auc")
-
-    assert isinstance(refused, Invalid)
-    assert "mean_val_auc, val_loss" in str(refused)
-    assert (found["metric"], found["direction"]) == ("mean_val_auc", "maximize")
-    assert found["claimed"] == pytest.approx(0.03)
+    psnr = written(tmp_path, "commit\tpsnr\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
+    for option, claimed in (("--maximize", 0.4), ("--minimize", -0.4)):
+        assert document(psnr, "--sigma", "0.01", option)["claimed"] == pytest.approx(claimed)
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")

@@ -172,19 +172,23 @@ async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None
 # -- event::list
 
 
+async def paged(client: httpx.AsyncClient, **asked: Any) -> list[list[dict[str, Any]]]:
+    """The events of all pages."""
+    pages, cursor = list[list[dict[str, Any]]](), dict[str, str]()
+    while True:
+        page = await told(client, "/api/event/list", **asked, **cursor)
+        pages.append(page["events"])
+        if page["next_cursor"] is None:
+            return pages
+        cursor = {"cursor": page["next_cursor"]}
+
+
 async def test_events_are_browsed_from_both_ends(client: httpx.AsyncClient, process: Process) -> None:
     ids = await past(process, 7, days=1)
 
     for order, expected in (("newest", ids[::-1]), ("oldest", ids)):
-        seen: list[str] = []
-        cursor: dict[str, str] = {}
-        while True:
-            page = await told(client, "/api/event/list", order=order, limit=3, **cursor)
-            seen += [e["id"] for e in page["events"]]
-            if page["next_cursor"] is None:
-                break
-            cursor = {"cursor": page["next_cursor"]}
-        assert seen == expected
+        pages = await paged(client, order=order, limit=3)
+        assert [event["id"] for page in pages for event in page] == expected
 
 
 async def test_events_are_found_by_tag_type_and_time(client: httpx.AsyncClient, process: Process) -> None:
@@ -212,18 +216,10 @@ async def test_a_rare_event_is_found_page_by_page_never_in_one_long_read(
     for nth in range(25):
         await open_tag(client, f"t{nth}")
 
-    pages = 0
-    cursor: dict[str, str] = {}
-    while True:
-        page = await told(client, "/api/event/list", tag="mar11", **cursor)
-        pages += 1
-        if page["next_cursor"] is None:
-            break
-        assert page["events"] == []
-        cursor = {"cursor": page["next_cursor"]}
+    *empty, last = await paged(client, tag="mar11")
 
-    assert pages == 3
-    assert [e["subject"] for e in page["events"]] == ["mar11"]
+    assert empty == [[], []]
+    assert [event["subject"] for event in last] == ["mar11"]
 
 
 async def test_what_is_no_event_id_is_refused(client: httpx.AsyncClient) -> None:
