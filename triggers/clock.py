@@ -62,7 +62,7 @@ async def advance(store: Schedules, schedule: Schedule) -> float:
     if firings.waiting is not None and not look.handled + look.unread:
         await store.release(schedule.function)  # the earlier one became a dead letter
     found = due(schedule, firings.until, look.now, changed=firings.text != schedule.text)
-    if found is not None and firings.paused_at is None:
+    if found is not None:
         answer = await store.claim(
             schedule.function,
             schedule.text,

@@ -22,7 +22,7 @@ from functions.kernel.schemas import schema_of
 from functions.kernel.table import table
 from state.private import made_key
 from state.records import ROLES, Role
-from tests.conftest import http_client, served_client
+from tests.conftest import http_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
 from triggers.http.identity import BY_PAGE, COOKIE
 from triggers.mcp_tools import NAMES
@@ -325,34 +325,6 @@ def _is_explained(response: httpx.Response, method: str) -> None:
     assert (response.status_code == 401) == (response.headers.get("www-authenticate") == "Bearer")
     if method != "HEAD":
         problem(response)
-
-
-async def test_an_event_stream_opens_for_whom_it_is_for_and_for_nobody_else(
-    lab: tuple[Process, list[Visitor]],
-) -> None:
-    process, people = lab
-
-    async with served_client(process, by_key=False) as http:
-        for visitor in people:
-            async with http.stream(
-                "GET",
-                "/api/events?since=0",
-                headers=of_port(http.base_url.port, visitor.headers),
-                params={"since": "0", **visitor.query},
-            ) as answer:
-                if may(FIXED["/api/events"], visitor.role) or visitor.name == "a ticket":
-                    assert answer.status_code == 200, visitor.name
-                    async for told in answer.aiter_text():
-                        assert "id: 0" in told
-                        break
-                else:
-                    await answer.aread()
-                    problem(answer, visitor.status if visitor.role is None else 403)
-
-
-def of_port(port: int | None, headers: Mapping[str, str]) -> dict[str, str]:
-    """What a browser sends to this port: the cookie of each has a name of its own."""
-    return {name: value.replace("_3111=", f"_{port}=") for name, value in headers.items()}
 
 
 async def test_mcp_lets_in_whom_the_http_door_lets_in(lab: tuple[Process, list[Visitor]]) -> None:
