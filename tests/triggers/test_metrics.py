@@ -249,6 +249,20 @@ async def test_without_redis_a_process_still_shows_what_it_counted_itself(
     assert "nightjar_gpus" not in seen.families
 
 
+async def test_without_redis_a_closed_lab_shows_nobody_anything(tmp_path: Path) -> None:
+    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path})) as server:
+        own = Settings.model_validate({"data": tmp_path, "redis_url": server.url, "redis_timeout_s": 0.5})
+        async with opened("web", own) as process, http_client(process, by_key=False) as stranger:
+            await process.tokens.issue(name="me", role="operator", issued_by="local")
+            shown = {"authorization": "Bearer nj_aaaaaaaaaa_" + "A" * 43}
+            codes = [(await stranger.get("/metrics", headers=shown)).status_code]
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            codes.append((await stranger.get("/metrics", headers=shown)).status_code)
+
+    assert codes == [401, 503]
+
+
 async def test_what_other_processes_counted_stays_when_they_have_ended(
     client: httpx.AsyncClient, settings: Settings
 ) -> None:
