@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
-from functions.kernel.contract import Function
 from functions.kernel.own import load
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.process.running import run, stop_signals
@@ -27,20 +24,13 @@ RETRY_S = 1.0
 """Pause while Redis is away."""
 
 
-async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] | None = None) -> None:
+async def serve(settings: Settings) -> None:
     """Fire the table's functions until SIGTERM or SIGINT; each firing comes once, from any of the clocks."""
     load(settings)
     stop = stop_signals()
     async with opened("clock", settings, functions=()) as process:
-        await keep_time(process, table() if functions is None else functions, stop)
-
-
-async def keep_time(
-    process: Process, functions: Mapping[str, Function[Any, Any]], stop: asyncio.Event
-) -> None:
-    """Fire these functions on schedule until `stop`."""
-    found = schedules(functions, process.settings).values()
-    await asyncio.gather(*(_keep(process, schedule, stop) for schedule in found))
+        found = schedules(table(), process.settings).values()
+        await asyncio.gather(*(_keep(process, schedule, stop) for schedule in found))
 
 
 async def _keep(process: Process, schedule: Schedule, stop: asyncio.Event) -> None:

@@ -55,10 +55,6 @@ class Binding(ABC):
         """The events of each call of `fire`."""
         return [[event] for event in events]
 
-    def backoff_s(self, deliveries: int, base_s: float) -> float:
-        """Seconds before an entry is tried again after this many deliveries."""
-        return min(base_s * 2.0 ** min(deliveries - 1, 32), self.longest_backoff_s)
-
 
 async def run_binding(binding: Binding, settings: Settings, stop: asyncio.Event) -> None:
     """Deliver until stopped, or until the group is gone for good."""
@@ -113,7 +109,7 @@ async def _due(binding: Binding, settings: Settings) -> list[Event]:
     """Claim the entries whose retry is due, oldest first; also those of a dead or silent consumer."""
     due: dict[str, int] = {}
     for entry in await binding.subscription.pending():
-        backoff = binding.backoff_s(entry.deliveries, FIRST_BACKOFF_S)
+        backoff = min(FIRST_BACKOFF_S * 2.0 ** min(entry.deliveries - 1, 32), binding.longest_backoff_s)
         backoff *= random.uniform(1.0, 1.25)  # spreads retries
         if entry.consumer != binding.subscription.consumer and not has_died(entry.consumer):
             backoff = max(backoff, settings.silent_s)

@@ -189,20 +189,15 @@ def _answered(answer: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any
     if issubclass(answer, Text):
         media_type = str(answer.model_fields["media_type"].default).partition(";")[0]
         return {"description": "a text", "content": {media_type: {"schema": {"type": "string"}}}}
-    if issubclass(answer, RootModel):
-        return {"description": "the answer", **_json(_array(answer, schemas))}
+    if issubclass(answer, RootModel):  # a bare array needs no name, its items have theirs
+        array = dict(schema_of(answer, "answer", AMONG_SCHEMAS))
+        _add(array.pop("$defs", {}), schemas)
+        return {"description": "the answer", **_json(array)}
     return {"description": "the answer", **_json(_reference(answer, "answer", schemas))}
 
 
 def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": schema}}}
-
-
-def _array(answer: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an answer that is a bare array; it needs no name, its items have theirs."""
-    schema = dict(schema_of(answer, "answer", AMONG_SCHEMAS))
-    _add(schema.pop("$defs", {}), schemas)
-    return schema
 
 
 def _reference(

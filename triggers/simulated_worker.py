@@ -232,7 +232,9 @@ class SimulatedRun:
         if self._fate.is_late and not self._is_stopped:
             self._book.late += 1
             await asyncio.sleep(self._fate.late_by * of.pace.lost_after_s)
-        value = None if has_crashed or self._is_stopped else self._final()
+        value = None
+        if not (has_crashed or self._is_stopped):  # an extended one has learned more
+            value = of.measured(self._config, self._end)
         error = STOPPED if self._is_stopped else "RuntimeError: simulated" if has_crashed else None
         body = {
             "worker_id": of.name,
@@ -256,10 +258,6 @@ class SimulatedRun:
             await of.ask("result", "POST", "/result", body)
             tick = {"id": self.run_id, "p": 0.2, "m": of.baseline, "d": 0.0}
             await of.ask("tick", "POST", "/tick", tick)
-
-    def _final(self) -> float:
-        """What train.py prints at its end; an extended one has learned more."""
-        return self._of.measured(self._config, self._end)
 
 
 AGAIN_AFTER = 20

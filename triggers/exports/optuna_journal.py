@@ -49,12 +49,13 @@ class OptunaJournal(Target):
         elif run.record.status not in ("keep", "discard"):
             state = TrialState.FAIL
         params, distributions = self._space.trial(run.constants)
+        retests = {"retests": run.retests} if run.retests else {}
         trial = create_trial(
             state=state,
             value=value if state == TrialState.COMPLETE else None,
             params=params,
             distributions=distributions,
-            user_attrs=self._attributes(run),
+            user_attrs={**run.facts(), **run.measures(self._tag.metric), **retests},
             intermediate_values={step: told for step, (told, _) in run.curve().items()},
             constraints={NOT_BEST: 1.0 if value is not None and self._is_no_best(value) else 0.0},
         )
@@ -82,10 +83,6 @@ class OptunaJournal(Target):
         if self._tag.best is None or self._tag.better(value, self._tag.best):
             self._tag = self._reader.facts()
         return self._tag.best is None or self._tag.better(value, self._tag.best)
-
-    def _attributes(self, run: ExportedRun) -> dict[str, Any]:
-        retests = {"retests": run.retests} if run.retests else {}
-        return {**run.facts(), **run.measures(self._tag.metric), **retests}
 
 
 class ParameterSpace:
