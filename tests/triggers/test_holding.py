@@ -251,7 +251,7 @@ WIDE = [
 
 @cache
 def worst() -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """What takes longest, where that is not a sample or the tag of `BUSIEST`."""
+    """The longest requests. Other functions get the tags of `BUSIEST`, or a sample."""
     return {
         "dimension::define": [
             {"tag": "wide", "dimensions": WIDE},
@@ -392,7 +392,7 @@ REFUSED: Mapping[str, int] = {
     "webhook::remove": 404,
     "webhook::test": 404,
 }
-"""Names a secret, token, run, trace, host or webhook that is not there, or a run that was not measured here."""
+"""Functions whose request names a thing that is not there, or a run that no worker has measured."""
 
 
 def test_every_worst_request_is_one_of_a_function() -> None:

@@ -113,7 +113,7 @@ SAMPLES: Mapping[str, Any] = {
     "enroll_token": "nj_aaaaaaaaaa_" + "A" * 43,
     "all": True,
 }
-"""What a sample request names, where that is not the example of its field: what is there."""
+"""Values of sample requests that name what is there. Other fields have the example of their schema."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Follower:
         self._lines = answer.aiter_lines()
 
     async def next(self) -> dict[str, Any]:
-        """What is told next; empty where the stream has ended."""
+        """The next answer; empty after the end of the stream."""
         fields: dict[str, str] = {}
         async for line in self._lines:
             name, _, value = line.partition(": ")
