@@ -392,7 +392,7 @@ REFUSED: Mapping[str, int] = {
     "webhook::remove": 404,
     "webhook::test": 404,
 }
-"""Functions whose request names a thing that is not there, or a run that no worker has measured."""
+"""Functions whose request names what is not there or was never measured."""
 
 
 def test_every_worst_request_is_one_of_a_function() -> None:
