@@ -413,7 +413,7 @@ async def events(exchange: Exchange) -> Response:
     broadcast: Broadcast = exchange.app.state.broadcast
     visitor = await admit(exchange, "viewer", ticket=True)
     query = dict(exchange.query_params)
-    if (since := exchange.header("last-event-id")) is not None:
+    if since := exchange.header("last-event-id"):
         query["since"] = since
     try:
         asked = EventQuery.model_validate(query)

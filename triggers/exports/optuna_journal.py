@@ -35,7 +35,8 @@ class OptunaJournal(Target):
             load_if_exists=True,
         )
         self._study.set_user_attr("metric", tag.metric)
-        self.has = {trial.user_attrs["experiment_id"] for trial in self._study.get_trials(deepcopy=False)}
+        trials = self._study.get_trials(deepcopy=False)  # others may have added some of their own
+        self.has = {trial.user_attrs.get("experiment_id", "") for trial in trials}
         self._space = ParameterSpace(reader.dimensions())
         for runs, _ in reader.pages(fields=["experiment_id", "config_delta"]):
             for run in runs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 
 import httpx
@@ -12,6 +13,7 @@ from state.client import Lab
 from tests.labs import idea, open_tag
 from tests.logged import logged
 from triggers.http import front
+from triggers.http.exchange import Exchange
 
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 
@@ -138,3 +140,21 @@ async def test_a_request_id_that_cannot_stand_in_a_log_is_replaced(
     own = response.headers["x-request-id"]
     assert own != given
     assert len(own) == 16
+
+
+async def test_answered_requests_leave_nothing_for_a_look_for_garbage(client: httpx.AsyncClient) -> None:
+    def kept() -> set[int]:
+        return {id(one) for one in gc.get_objects() if type(one) is Exchange}
+
+    await client.get("/healthz")
+    gc.collect()
+    others = kept()  # by another test's stream
+    gc.disable()
+    try:
+        for path in ("/healthz", "/api/report/tags", "/nowhere"):
+            await client.get(path)
+        left = kept() - others
+    finally:
+        gc.enable()
+
+    assert not left
