@@ -1,7 +1,8 @@
-"""A queue is filled with what may run; where little is left to run, the swarm goes on."""
+"""A queue is filled with what may run, and how often a config may; where little is left, the swarm goes on."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,9 +10,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from functions.swarm.rules.dimensions import same
 from functions.swarm.rules.handing_out import QueuedConfig
 from functions.swarm.rules.populations import Population, everyone, queue_target
 from functions.swarm.rules.proposals import (
@@ -19,15 +21,17 @@ from functions.swarm.rules.proposals import (
     ConfigProposal,
     ConfigSampler,
     History,
-    Observation,
     RunCounts,
+    canonical,
+    desired_repeats,
     fingerprint,
-    top_configs,
+    may_run,
+    normalised,
 )
 from functions.swarm.rules.refilling import Refilling, observations_of, replenished
 from functions.swarm.rules.sampling import Thompson
-from functions.swarm.rules.shapes import Shape, drawn_config
-from state.policy import Policy
+from functions.swarm.rules.shapes import Shape, SwarmStrategy, drawn_config
+from state.policy import Duplicates, Policy
 from state.records import Dimension, Tag, Value
 from state.swarm_facts import Observed, RefillFacts
 from tests.functions.swarm.rules.sample import (
@@ -35,7 +39,10 @@ from tests.functions.swarm.rules.sample import (
     LAYERS,
     SHAPES,
     SOME,
+    STRATEGIES,
+    VALUES,
     dimension,
+    dimensions,
     runs,
     swarm_facts,
     swarms,
@@ -131,16 +138,6 @@ def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> N
     assert times(RunCounts(1, in_flight=1)) == 1
 
 
-def test_neighbours_are_near_the_best_configs() -> None:
-    seen: list[Observation] = runs([0.01 * n for n in range(100)])
-    best = top_configs(seen, SOME)
-    proposals = refilled(SOME, seen, INVESTIGATE, {}, 20, Random(1))
-    near = [p for p in proposals if p.why.startswith("near")]
-    assert near
-    for proposal in near:
-        assert any(sum(proposal.config[n] != one[n] for n in one) <= 2 for one in best)
-
-
 CONFIG = drawn_config(SOME, INVESTIGATE, Random(3))
 EVERYONE = everyone("swarm")
 MANY = 1000
@@ -217,3 +214,60 @@ def test_what_is_compared_keeps_its_center_and_what_looks_for_the_best_is_around
     assert near.shape_around(other).center == other
     assert near.shape_around({}).center == CONFIG
     assert EVERYONE.shape_around(other).center == other
+
+
+@pytest.mark.parametrize(
+    ("priority", "repeats"),
+    [(1, 4), (0.85, 4), (0.849, 3), (0.70, 3), (0.699, 2), (0.55, 2), (0.549, 1), (0, 1)],
+)
+def test_repeats_follow_the_published_table(priority: float, repeats: int) -> None:
+    assert desired_repeats(priority) == repeats
+
+
+@pytest.mark.parametrize(
+    ("tried", "priority", "strategy", "may"),
+    [
+        (RunCounts(in_flight=1), 0.9, "exploit", True),
+        (RunCounts(in_flight=2), 0.9, "exploit", False),
+        (RunCounts(trials=2, in_flight=1), 0.9, "exploit", True),
+        (RunCounts(trials=1), 0.5, "exploit", False),
+        *((RunCounts(in_flight=5), 0.0, strategy, True) for strategy in sorted(REPEATING)),
+        *((RunCounts(trials=1, in_flight=5), 1.0, strategy, False) for strategy in STRATEGIES),
+    ],
+)
+def test_a_config_runs_as_often_as_it_deserves_and_at_once_where_repeats_are_the_purpose(
+    tried: RunCounts, priority: float, strategy: SwarmStrategy, may: bool
+) -> None:
+    assert may_run(tried, priority, strategy, Duplicates()) is may
+    assert may_run(RunCounts(60, 9), priority, strategy, Duplicates(), is_of_claim=True)
+
+
+CONFIGS = st.dictionaries(st.text(max_size=4), VALUES, max_size=5)
+
+
+def fp(**config: Value) -> str:
+    return fingerprint(config, SOME)
+
+
+def test_a_fingerprint_is_the_digest_of_values_in_the_types_of_their_dimensions() -> None:
+    assert canonical({"LR": 0.001, "DEPTH": 8, "NAME": "é"}) == r'{"DEPTH":8,"LR":0.001,"NAME":"\u00e9"}'
+    assert fp(LR=1e-3, DEPTH=8.0) == hashlib.sha256(b'{"DEPTH":8,"LR":0.001}').hexdigest()
+    assert fp(DROPOUT=0) == fp(DROPOUT=0.0) == fp(DROPOUT=-0.0)
+    assert fp(DEPTH=8) != fp(DEPTH=9)
+    flag = [dimension("FLAG", "categorical", categories=[1, True, "1", 0, False])]
+    assert len({fingerprint({"FLAG": value}, flag) for value in (1, True, "1", 0, False)}) == 5
+    assert fingerprint({"FLAG": 1.0}, flag) == fingerprint({"FLAG": 1}, flag)
+    assert fp(DROPOUT=True) != fp(DROPOUT=1)
+
+
+@given(CONFIGS, CONFIGS)
+def test_configs_that_differ_have_other_texts(one: dict[str, Value], other: dict[str, Value]) -> None:
+    assume(one.keys() != other.keys() or any(not same(one[name], other[name]) for name in one))
+    assert canonical(one) != canonical(other)
+
+
+@given(dimensions(), VALUES)
+def test_a_normalised_config_stays_as_it_is(found: Dimension, value: Value) -> None:
+    once = normalised({"A": value}, [found])
+    assert canonical(normalised(once, [found])) == canonical(once)
+    assert same(once["A"], value)

@@ -61,31 +61,6 @@ def test_the_gradient_is_that_of_the_density(logs: Floats) -> None:
     assert gradient == pytest.approx(slow, rel=1e-3, abs=1e-3)
 
 
-def test_it_finds_which_axis_matters_and_how_large_the_noise_is() -> None:
-    model = learned(120, noise=0.3)
-    first, second, category = 1 / np.sqrt(model.precisions)
-    assert second > 3 * first
-    assert math.isfinite(category)
-    assert model.noise * model.scale**2 == pytest.approx(0.09, rel=0.5)
-
-
-@pytest.mark.parametrize(("factor", "shift"), [(1e-9, 0.0), (1e6, -3.0), (1.0, 1e6)])
-def test_the_unit_of_the_results_does_not_matter(factor: float, shift: float) -> None:
-    at, others = points(30), points(10, 9)
-    mean, variance = fitted(at, truth(at), NOMINAL).predicted(others)
-    scaled, larger = fitted(at, factor * truth(at) + shift, NOMINAL).predicted(others)
-    assert (scaled - shift) / factor == pytest.approx(mean, rel=1e-3, abs=1e-3)
-    assert larger / factor**2 == pytest.approx(variance, rel=1e-2)
-
-
-@pytest.mark.parametrize("values", [[1.0], [2.0, 2.0], [0.0] * 30])
-def test_results_that_say_nothing_are_no_error(values: list[float]) -> None:
-    model = fitted(points(len(values)), np.array(values), NOMINAL)
-    mean, variance = model.predicted(points(4, 9))
-    assert mean == pytest.approx(values[0])
-    assert np.all(variance > 0)
-
-
 @pytest.mark.parametrize("z", [5.0, 1.0, 0.0, -0.99, -1.01, -3.0, -8.0])
 @pytest.mark.parametrize("deviation", [1e-3, 1.0, 50.0])
 def test_the_expected_improvement_is_the_integral(z: float, deviation: float) -> None:

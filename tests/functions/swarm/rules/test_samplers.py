@@ -1,10 +1,10 @@
-"""Samplers learn from every kind of run, stay in their shape, and find more than chance does."""
+"""Samplers learn from every kind of run, stay in their shape, and find more than chance; what dimensions explain."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 from statistics import fmean
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from functions.swarm.rules.dimensions import value_of
-from functions.swarm.rules.gaussian_search import GaussianProcess
+from functions.swarm.rules.gaussian_search import LEAST_RUNS, GaussianProcess, importances
 from functions.swarm.rules.proposals import (
     LIMIT,
     AtRandom,
@@ -22,7 +22,6 @@ from functions.swarm.rules.proposals import (
     ConfigSampler,
     History,
     Observation,
-    canonical,
     promoted,
     scored,
     top_configs,
@@ -179,13 +178,6 @@ def test_what_it_has_not_seen_can_win() -> None:
     assert any("OPTIMIZER" in p.why for p in bad if p.config["OPTIMIZER"] == "lion")
 
 
-def test_one_batch_spreads_because_what_it_proposed_is_pending() -> None:
-    alone = {of_thompson([], [OPTIMIZER], n=1, seed=seed)[0].config["OPTIMIZER"] for seed in range(400)}
-    batches = [of_thompson([], [OPTIMIZER], n=40, seed=seed) for seed in range(20)]
-    assert len(alone) == 4
-    assert all(len({p.config["OPTIMIZER"] for p in batch}) == 4 for batch in batches)
-
-
 def test_what_wins_in_a_batch_counts_as_run_at_the_overall_mean() -> None:
     others = ("adam", "sgd", "adafactor")
     seen = [Observation({"OPTIMIZER": name}, value) for name in others for value in (0.0, 0.1)]
@@ -199,13 +191,6 @@ def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
     seen = runs([0.0, 1.0, 5.0, None])
     scores = scored([*seen, Observation(seen[0].config, None, pending=True)])
     assert scores.each[-1] == scores.mean == pytest.approx(fmean(scores.each[:-1]))
-
-
-@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
-def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
-    seen = by_optimizer("sgd")
-    seen[7] = Observation({**seen[7].config, "OPTIMIZER": "adam"}, poison)
-    assert share(of_thompson(seen), "OPTIMIZER", "sgd") > 0.75
 
 
 def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky_run() -> None:
@@ -250,13 +235,6 @@ def mean_of(proposals: Sequence[ConfigProposal]) -> float:
     return fmean(bowl(p.config, Random(0), noise=0.0) for p in proposals)
 
 
-def test_what_it_takes_for_the_best_is_what_all_runs_speak_for_and_not_the_luckiest() -> None:
-    seen = learned(100)
-    lucky = max(seen, key=lambda one: bowl(one.config, Random(0), noise=0.0))
-    found = MODEL.believed_best(SOME, [*seen, Observation(lucky.config, -0.05)])
-    assert bowl(found or {}, Random(0), noise=0.0) < BLIND / 3
-
-
 def test_it_is_not_misled_by_the_luck_of_many_runs_near_the_best() -> None:
     taken, luckiest = list[float](), list[float]()
     for seed in range(6):
@@ -275,10 +253,6 @@ BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
 """Of configs at random."""
 
 
-def test_it_proposes_what_is_better_than_configs_at_random() -> None:
-    assert mean_of(of_model(learned())) < 0.4 * BLIND
-
-
 @pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
 def test_a_poisoned_result_does_not_blind_the_model(poison: float) -> None:
     seen, rng = learned(), Random(5)
@@ -287,10 +261,6 @@ def test_a_poisoned_result_does_not_blind_the_model(poison: float) -> None:
     misled = of_model(seen)
     after = of_model([*seen, *(Observation(p.config, bowl(p.config, rng)) for p in misled)])
     assert mean_of(after) < 0.5 * BLIND
-
-
-def test_a_batch_is_spread() -> None:
-    assert len({canonical(p.config) for p in of_model(learned(), n=30)}) > 25
 
 
 def test_what_is_pending_is_not_proposed_again() -> None:
@@ -348,3 +318,66 @@ CONSTRAINED = Shape("investigate", free=("LR",), constraint={"LR": {"max": 0.01}
 )
 def test_what_tests_something_is_not_led_to_good_values(name: str, shape: Shape, kind: type) -> None:
     assert isinstance(sampler_of(name, shape), kind)
+
+
+A, B, C, D = (dimension(name, "float", min=0, max=1) for name in "ABCD")
+
+
+def seen(
+    dimensions: list[Dimension], value: Callable[[Mapping[str, Value]], float], n: int = 200
+) -> list[Observation]:
+    rng = Random(1)
+    configs = [drawn_config(dimensions, INVESTIGATE, rng) for _ in range(n)]
+    return [Observation(config, value(config) + rng.gauss(0, 0.01)) for config in configs]
+
+
+def number(config: Mapping[str, Value], name: str) -> float:
+    return float(config[name])
+
+
+def test_effects_that_add_up_explain_their_shares_of_the_variance() -> None:
+    found = importances([A, B, C], seen([A, B, C], lambda c: 2 * number(c, "A") + number(c, "B")))
+    assert found["A"].importance == pytest.approx(0.8, abs=0.06)  # variances of 4 / 12 and 1 / 12
+    assert found["B"].importance == pytest.approx(0.2, abs=0.06)
+    assert found["C"].importance < 0.02
+    assert all(each.interaction < 0.05 for each in found.values())
+
+
+def test_a_dimension_names_those_that_it_interacts_with_the_strongest_first() -> None:
+    def value(c: Mapping[str, Value]) -> float:
+        a, b, c_ = (number(c, name) - 0.5 for name in "ABC")
+        return a * b + 0.4 * b * c_ + 0.2 * (number(c, "D") - 0.5)
+
+    found = importances([A, B, C, D], seen([A, B, C, D], value, 300))
+
+    assert [*found["B"].interacts_with] == ["A", "C"]
+    assert found["A"].interacts_with.keys() == {"B"}
+    assert found["A"].importance < 0.1 < 0.5 < found["A"].interaction
+    # variances of the products: 1 / 144 and 0.16 / 144; of D's effect: 0.04 / 12
+    whole = (1 + 0.16 + 0.48) / 144
+    assert found["B"].interacts_with["A"] == pytest.approx(1 / 144 / whole, abs=0.1)
+    assert found["B"].interacts_with["C"] == pytest.approx(0.16 / 144 / whole, abs=0.06)
+    assert not found["D"].interacts_with
+
+
+def test_it_does_not_fall_because_the_search_has_converged() -> None:
+    def bowl(c: Mapping[str, Value]) -> float:
+        return (number(c, "A") - 0.3) ** 2 + 0.1 * number(c, "B")
+
+    early = seen([A, B, C], bowl, 60)
+    rng = Random(5)
+    near = [{"A": 0.3 + rng.gauss(0, 0.01), "B": rng.random(), "C": rng.random()} for _ in range(300)]
+    late = [Observation(config, bowl(config) + rng.gauss(0, 0.01)) for config in near]
+
+    before, after = (importances([A, B, C], each)["A"].importance for each in (early, [*early, *late]))
+
+    assert before > 0.7
+    assert after > 0.7
+
+
+def test_few_runs_say_nothing_and_equal_ones_that_nothing_matters() -> None:
+    assert importances(SOME, runs([0.1 * n for n in range(LEAST_RUNS - 1)])) == {}
+    assert all(
+        each.importance == each.interaction == 0.0
+        for each in importances(SOME, runs([0.25] * LEAST_RUNS)).values()
+    )

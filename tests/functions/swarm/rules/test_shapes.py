@@ -186,16 +186,6 @@ def test_what_is_compared_with_a_center_goes_where_evidence_lacks(of: Dimension)
     assert found[less] / DRAWS == pytest.approx(0.25, abs=0.05)
 
 
-def test_what_looks_for_good_values_is_drawn_uniformly() -> None:
-    found = shares(Shape("investigate", free=("LR",)), LR)
-    assert found["0.000398..0.0251"] == pytest.approx(0.6, abs=0.06)
-
-
-def test_each_other_category_is_a_section() -> None:
-    found = shares(Shape("falsify", free=("OPTIMIZER",), center=MIDDLE), METHOD)
-    assert found == {'"sgd"': pytest.approx(0.5, abs=0.06), '"lion"': pytest.approx(0.5, abs=0.06)}
-
-
 @pytest.mark.parametrize(
     ("some", "names"),
     [
