@@ -192,11 +192,6 @@ async def measured(swarm: Swarm) -> dict[str, int]:
     return results
 
 
-async def shares(swarm: Swarm) -> dict[str, dict[str, Any]]:
-    listed = await told(swarm.http, "/api/dimension/list", tag="swarm")
-    return {each["name"]: each for each in listed["dimensions"]}
-
-
 async def varied(swarm: Swarm, runs: int) -> None:
     """Runs whose value depends on the learning rate alone."""
     for _ in range(runs):
@@ -208,11 +203,11 @@ async def varied(swarm: Swarm, runs: int) -> None:
 async def test_what_matters_is_told_once_enough_is_new(swarm: Swarm, process: Process) -> None:
     await varied(swarm, FEW)
     assert await measured(swarm) == {}
-    assert {each["importance"] for each in (await shares(swarm)).values()} == {None}
+    assert {each["importance"] for each in (await dimensions(swarm)).values()} == {None}
     await varied(swarm, ENOUGH - FEW)
     assert await measured(swarm) == {"swarm": ENOUGH}
 
-    found = await shares(swarm)
+    found = await dimensions(swarm)
     assert found["LR"]["importance"] > 0.7
     assert max(each["importance"] for name, each in found.items() if name != "LR") < 0.2
     assert {each["n_samples"] for each in found.values()} == {ENOUGH}

@@ -10,14 +10,13 @@ import pytest
 
 from functions.formats.dimensions import EXAMPLE
 from functions.kernel.process.lifecycle import Process
-from functions.swarm.dimensions import PROFILES, Profile, dimensions_of, swarm_dimensions
+from functions.swarm.dimensions import PROFILES, swarm_dimensions
 from state.errors import Invalid
 from state.tags import Policies, Tags
 from tests.labs import dump, events_of, problem, refused, told
 
 LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
 DEPTH = {"name": "DEPTH", "dtype": "int", "min": 4, "max": 24}
-BATCH = {"name": "BATCH_SIZE", "dtype": "categorical", "categories": [16, 32, 64]}
 LIST = "/api/dimension/list"
 DEFINE = "/api/dimension/define"
 FREEZE = "/api/dimension/freeze"
@@ -34,9 +33,10 @@ async def listed(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
 
 
 async def test_defining_dimensions_creates_the_tag_once(client: httpx.AsyncClient, process: Process) -> None:
-    made = await defined(client, LR, BATCH)
+    frozen = DEPTH | {"frozen": True, "frozen_value": 8}
+    made = await defined(client, LR, frozen)
 
-    assert (made["created"], made["version"], made["added"]) == (True, 1, ["LR", "BATCH_SIZE"])
+    assert (made["created"], made["version"], made["added"]) == (True, 1, ["LR", "DEPTH"])
     tag = await Tags(process.lab).get("swarm")
     assert (tag.branch, tag.metric) == ("swarm/swarm", "val_bpb")
     assert (tag.direction, tag.base_commit) == ("minimize", None)
@@ -45,18 +45,17 @@ async def test_defining_dimensions_creates_the_tag_once(client: httpx.AsyncClien
     assert len(await events_of(process, "tag.created")) == 1
     [event] = await events_of(process, "dimension.defined")
     assert (event["subject"], event["count"], event["by"]) == ("swarm", 2, "operator")
-    assert (event["added"], event["changed"], event["removed"]) == (["LR", "BATCH_SIZE"], [], [])
+    assert (event["added"], event["changed"], event["removed"]) == (["LR", "DEPTH"], [], [])
+    assert (await listed(client))["DEPTH"]["frozen_value"] == 8
+    [event] = await events_of(process, "dimension.frozen")
+    assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "declared frozen")
     assert (await told(client, "/api/lab/audit"))["violations"] == []
     before = await dump(process.lab)
-    again = await defined(client, LR, BATCH)
+    again = await defined(client, LR, frozen)
     assert (again["version"], again["added"], again["changed"]) == (1, [], [])
     assert await dump(process.lab) == before
-
-
-async def test_a_profile_is_defined_by_its_name(client: httpx.AsyncClient) -> None:
-    made = await told(client, DEFINE, tag="swarm", profile="nanochat")
-    assert made["added"][:2] == ["DEPTH", "learning_rate"]
-    assert len(await listed(client)) == 8
+    profile = await told(client, DEFINE, tag="swarm", profile="nanochat")
+    assert profile["added"][0] == "learning_rate"
 
 
 async def test_wrong_dimensions_make_no_tag(client: httpx.AsyncClient, process: Process) -> None:
@@ -97,13 +96,6 @@ async def test_a_freeze_is_told_with_evidence_and_undone(client: httpx.AsyncClie
     assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "the data is another one")
 
 
-async def test_a_file_that_freezes_a_dimension_tells_it(client: httpx.AsyncClient, process: Process) -> None:
-    await defined(client, LR, DEPTH | {"frozen": True, "frozen_value": 8})
-    assert (await listed(client))["DEPTH"]["frozen_value"] == 8
-    [event] = await events_of(process, "dimension.frozen")
-    assert (event["subject"], event["value"], event["reason"]) == ("DEPTH", 8, "declared frozen")
-
-
 async def test_an_unknown_dimension_or_tag_is_not_found(client: httpx.AsyncClient, process: Process) -> None:
     await defined(client, LR)
     before = await dump(process.lab)
@@ -127,28 +119,21 @@ async def test_the_swarm_s_tag_lists_proposals_early(client: httpx.AsyncClient, 
     assert await dump(process.lab) == before
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_name_is_a_profile(profile: Profile) -> None:
-    assert swarm_dimensions(profile) == dimensions_of(profile)
+CONTENTS = (None, b"", b"[[dimension]]", b"\xff\xfe", b"\0", b"x" * 300_000)
 
 
-def test_any_other_text_is_the_path_of_a_file(tmp_path: Path) -> None:
+def test_the_setting_is_a_profile_or_the_path_of_a_file_with_dimensions(tmp_path: Path) -> None:
     file = tmp_path / "dimensions.toml"
     file.write_text(EXAMPLE)
     assert [d.name for d in swarm_dimensions(str(file))] == ["LEARNING_RATE"]
-
-
-@pytest.mark.parametrize("content", [None, b"", b"[[dimension]]", b"\xff\xfe", b"\0", b"x" * 300_000])
-def test_a_file_without_dimensions_is_refused_by_its_setting(tmp_path: Path, content: bytes | None) -> None:
-    file = tmp_path / "dimensions.toml"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(Invalid, match="NIGHTJAR_SWARM_PROFILE") as refusal:
-        swarm_dimensions(str(file))
-    assert refusal.value.hint
-
-
-@pytest.mark.parametrize("path", ["", "~nobody-of-this-name/x", "a\0b", "/"])
-def test_what_is_no_path_of_a_file_is_refused(path: str) -> None:
-    with pytest.raises(Invalid, match="neither mnist nor nanochat"):
-        swarm_dimensions(path)
+    assert {profile: len(swarm_dimensions(profile)) for profile in PROFILES} == {"mnist": 6, "nanochat": 8}
+    for content in CONTENTS:
+        file.unlink(missing_ok=True)
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(Invalid, match="NIGHTJAR_SWARM_PROFILE") as refusal:
+            swarm_dimensions(str(file))
+        assert refusal.value.hint
+    for path in ("", "~nobody-of-this-name/x", "a\0b", "/"):
+        with pytest.raises(Invalid, match="neither mnist nor nanochat"):
+            swarm_dimensions(path)

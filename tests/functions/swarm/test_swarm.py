@@ -75,10 +75,10 @@ class Swarm:
     async def result(self, worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
         return await told(self.http, "/result", **sent(worker_id, run_id, value, **more))
 
-    async def run(self, worker_id: str, value: float) -> str:
+    async def run(self, worker_id: str, value: float, **more: Any) -> str:
         """The id of a run that was handed out and has this value."""
         run_id = (await self.next(worker_id))["run_id"]
-        await self.result(worker_id, run_id, value)
+        await self.result(worker_id, run_id, value, **more)
         return str(run_id)
 
     async def run_of(self, worker_id: str, value: float, **config: Any) -> str:
@@ -110,10 +110,6 @@ class Swarm:
         return list((await told(self.http, "/api/lab/audit"))["violations"])
 
 
-async def noise_of(swarm: Swarm) -> dict[str, Any]:
-    return dict((await told(swarm.http, "/api/report/summary", tag="swarm"))["noise"])
-
-
 def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
     delta = None if value is None else value - BASELINE
     plain = {"worker_id": worker_id, "exp_id": run_id, "val_bpb": value, "delta_bpb": delta}
@@ -143,13 +139,33 @@ async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_an
     assert (run.gpu_type, run.baseline_bpb) == ("A100", 2.0)
 
 
-async def test_a_registration_with_a_bad_field_or_tag_is_refused(swarm: Swarm) -> None:
+async def test_what_no_worker_may_say_is_refused_and_its_run_goes_on(swarm: Swarm) -> None:
     await told(swarm.http, "/api/experiment/setup", tag="mar11")  # it has nothing to vary
-    for baseline in (0.0, 1e300):
-        await refused(swarm.http, 422, "/register", **JOINING | {"baseline_bpb": baseline})
-    await refused(swarm.http, 422, "/register", **JOINING | {"worker_id": "no spaces"})
-    for status, tag in ((422, "a b"), (404, "nowhere"), (409, "mar11")):
-        await refused(swarm.http, status, "/register", **JOINING | {"tag": tag})
+    await swarm.join("w2")
+    run_id = (await swarm.next("w1"))["run_id"]
+    joining, tick = JOINING | {"worker_id": "w3"}, {"id": run_id, "p": 0.2, "m": 1.0}
+    wrong: list[tuple[int, str, dict[str, Any]]] = [
+        *((422, "/register", joining | {"baseline_bpb": baseline}) for baseline in (0.0, 1e300)),
+        (422, "/register", joining | {"worker_id": "no spaces"}),
+        *((status, "/register", joining | {"tag": tag}) for status, tag in ((422, "a b"), (409, "mar11"))),
+        (404, "/register", joining | {"tag": "nowhere"}),
+        *(
+            (422, "/tick", tick | bad)
+            for bad in ({"p": -0.1}, {"p": 1.6}, {"p": "0.2"}, {"m": None}, {"x": 1})
+        ),
+        *((status, "/tick", tick | {"id": name}) for status, name in ((422, "no run"), (404, "swarm-99"))),
+        *((422, "/result", sent("w1", run_id, value)) for value in (None, 0.0, -1.0, 1e300)),
+        (403, "/result", sent("w2", run_id, 0.9)),
+        (404, "/result", sent("w1", "swarm-99", 0.9)),
+        *(
+            (422, "/runs/start/w1", config)
+            for config in ({"LR": 1.0}, {"WIDTH": 3}, {"OPTIMIZER": "adagrad"})
+        ),
+    ]
+    for status, path, body in wrong:
+        await refused(swarm.http, status, path, **body)
+    assert (await swarm.record(run_id)).status == "running"
+    await swarm.result("w1", run_id, 0.9)
 
 
 async def test_a_config_is_handed_out_as_an_experiment_that_runs(swarm: Swarm) -> None:
@@ -170,6 +186,8 @@ async def test_a_config_is_handed_out_as_an_experiment_that_runs(swarm: Swarm) -
     assert run.commit_sha == (run.fingerprint or "")[:7]
     [event] = await events_of(swarm.process, "experiment.started")
     assert (event["experiment_id"], event["worker_id"]) == ("swarm-1", "w1")
+    await swarm.policy(**{"budgets.base_s": 60})
+    assert (await asked(swarm.http, "/health"))["budget_seconds"] == 60
 
 
 async def test_asked_again_a_worker_gets_its_run_once_more_and_then_another_one(swarm: Swarm) -> None:
@@ -234,13 +252,6 @@ async def test_the_newest_tick_is_kept_and_answered_with_an_empty_object(swarm: 
     assert {name: active[name] for name in shown} == shown
     await swarm.result("w1", run_id, 0.9)
     assert await swarm.tick(run_id, 0.8, 0.9) == {}
-    await refused(swarm.http, 404, "/tick", id="swarm-99", p=0.2, m=1.0)
-
-
-async def test_a_bad_tick_is_refused(swarm: Swarm) -> None:
-    run_id = (await swarm.next("w1"))["run_id"]
-    for bad in ({"p": -0.1}, {"p": 1.6}, {"m": None}, {"p": "0.2"}, {"id": "no run"}, {"x": 1}):
-        await refused(swarm.http, 422, "/tick", **({"id": run_id, "p": 0.2, "m": 1.0} | bad))
 
 
 async def stopping_for_certain(swarm: Swarm) -> None:
@@ -291,59 +302,43 @@ EXTENDING: dict[str, Any] = {
 }
 
 
-async def test_the_best_run_is_extended_once_and_judged_by_what_it_had_at_its_budget(swarm: Swarm) -> None:
-    run_id = await told_to_extend(swarm)
-    assert await swarm.tick(run_id, 0.8, 0.8) == {"action": "extend", "budget": 420}
-    await swarm.tick(run_id, 1.0, 0.75)
-    await swarm.tick(run_id, 1.3, 0.7)
-    await swarm.result("b", run_id, 0.69)
-    record = await swarm.record(run_id)
-    assert record.val_bpb == 0.69
-    assert record.delta_bpb == pytest.approx(-0.25)
-
-
-async def test_where_values_are_compared_a_longer_run_counts_as_it_was_at_its_budget(swarm: Swarm) -> None:
-    await swarm.policy(compare_by="value")
-    run_id = await told_to_extend(swarm)
-    await swarm.tick(run_id, 1.0, 0.75)
-    await swarm.tick(run_id, 1.3, 0.7)
-    await swarm.result("b", run_id, 0.69)
-    record = await swarm.record(run_id)
-    assert (record.val_bpb, record.judged, record.own_value) == (0.75, 0.75, 0.75)
-    assert "printed 0.69" in (record.reason or "")
-
-
-async def told_to_extend(swarm: Swarm) -> str:
-    """A run of worker b that was given more time at 0.8, beside one of worker a."""
-    await swarm.policy(**EXTENDING)
-    one, other = (await swarm.next("a"))["run_id"], str((await swarm.next("b"))["run_id"])
-    await swarm.tick(one, 0.8, 1.0)
-    assert await swarm.tick(other, 0.8, 0.8) == {"action": "extend", "budget": 420}
-    return other
-
-
-async def test_a_run_counts_as_extended_by_its_reports(swarm: Swarm) -> None:
-    run_id = await told_to_extend(swarm)
-
+@pytest.mark.parametrize("compare_by", ["delta", "value"])
+async def test_the_best_run_is_extended_once_and_judged_by_what_it_had_at_its_budget(
+    swarm: Swarm, compare_by: str
+) -> None:
     async def extended() -> tuple[int, list[str]]:
         count = (await asked(swarm.http, "/runs/stats"))["extended"]
         assert len(await events_of(swarm.process, "run.extended")) == count
         return count, [run["state"] for run in (await swarm.http.get("/runs/active")).json()]
 
-    await swarm.tick(run_id, 1.05, 0.75)
+    await swarm.policy(compare_by=compare_by, **EXTENDING)
+    one, best = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
+    await swarm.tick(one, 0.8, 1.0)
+    for _ in range(2):
+        assert await swarm.tick(best, 0.8, 0.8) == {"action": "extend", "budget": 420}
+    await swarm.tick(best, 1.0, 0.75)
+    await swarm.tick(best, 1.05, 0.74)
     assert await extended() == (0, ["active", "active"])
-    await swarm.tick(run_id, 1.06, 0.75)
-    await swarm.tick(run_id, 1.3, 0.7)
+    await swarm.tick(best, 1.06, 0.73)
+    await swarm.tick(best, 1.3, 0.7)
     assert await extended() == (1, ["active", "extended"])
     [event] = await events_of(swarm.process, "run.extended")
-    assert event.items() >= {"subject": run_id, "progress": 1.06, "metric": 0.75, "extra_s": 120}.items()
+    assert event.items() >= {"subject": best, "progress": 1.06, "metric": 0.73, "extra_s": 120}.items()
+
+    await swarm.result("b", best, 0.69)
+    record = await swarm.record(best)
+    if compare_by == "delta":
+        assert (record.val_bpb, record.delta_bpb) == (0.69, pytest.approx(-0.25))
+    else:
+        assert (record.val_bpb, record.judged, record.own_value) == (0.75, 0.75, 0.75)
+        assert "printed 0.69" in (record.reason or "")
 
 
 async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     await swarm.join("fast", baseline_bpb=1.0)
     await swarm.join("slow", baseline_bpb=2.0)
     given = [("fast", 0.98), ("slow", 1.9), ("fast", 0.97)]
-    names = [await swarm.run(worker, value) for worker, value in given]
+    names = [await swarm.run(worker, value, delta_bpb=-7.0) for worker, value in given]
 
     best = (await told(swarm.http, "/api/experiment/best", tag="swarm"))["best"]
     assert best["experiment_id"] == names[1]
@@ -351,6 +346,7 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     records = [await swarm.record(name) for name in names]
     assert [(r.status, r.val_bpb) for r in records] == [("keep", 0.98), ("keep", 1.9), ("discard", 0.97)]
     assert records[2].delta == pytest.approx(-0.07)
+    assert [r.sent_delta_bpb for r in records] == [-7.0] * 3, "it is kept, and nothing else"
 
 
 async def test_statistics_load_beside_the_event_loop(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,15 +370,8 @@ async def test_no_workers_baseline_is_in_the_noise(swarm: Swarm) -> None:
     for value in (1.0, 1.002):
         for name in ("low", "high"):
             await swarm.run_of(name, value, LR=0.001)
-    assert await noise_of(swarm) == {"df": 2, "sigma": pytest.approx(0.002 / 2**0.5)}
-
-
-async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
-    run_id = (await swarm.next("w1"))["run_id"]
-    await swarm.result("w1", run_id, 0.95, delta_bpb=-7.0)
-    record = await swarm.record(run_id)
-    assert record.sent_delta_bpb == -7.0
-    assert record.delta_bpb == pytest.approx(-0.05)
+    noise = (await told(swarm.http, "/api/report/summary", tag="swarm"))["noise"]
+    assert noise == {"df": 2, "sigma": pytest.approx(0.002 / 2**0.5)}
 
 
 async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
@@ -402,21 +391,6 @@ async def test_a_run_without_a_value_is_a_crash_or_a_timeout(swarm: Swarm) -> No
         assert (await swarm.result("w1", run_id, None, error=error))["total_experiments"] == 0
         record = await swarm.record(run_id)
         assert (record.status, record.error_kind) == ended
-
-
-async def test_a_poisoned_value_is_refused_and_the_run_goes_on(swarm: Swarm) -> None:
-    run_id = (await swarm.next("w1"))["run_id"]
-    for value in (None, 0.0, -1.0, 1e300):
-        await refused(swarm.http, 422, "/result", **sent("w1", run_id, value))
-        assert (await swarm.record(run_id)).status == "running"
-    await swarm.result("w1", run_id, 0.9)
-
-
-async def test_a_result_under_another_name_or_of_no_run_is_refused(swarm: Swarm) -> None:
-    await swarm.join("w2")
-    run_id = (await swarm.next("w1"))["run_id"]
-    await refused(swarm.http, 403, "/result", **sent("w2", run_id, 0.9))
-    await refused(swarm.http, 404, "/result", **sent("w1", "swarm-99", 0.9))
 
 
 async def test_a_result_after_a_stop_stays_with_the_stopped_run(swarm: Swarm) -> None:
@@ -471,36 +445,27 @@ async def test_a_run_that_its_worker_gives_back_is_lost_and_its_config_goes_to_a
     assert handed_on["run_id"] != given["run_id"]
 
 
-async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothing(swarm: Swarm) -> None:
-    await stopping_for_certain(swarm)
-    await swarm.run("w1", 0.95)
-    false = (await swarm.next("w1"))["run_id"]
-    await swarm.tick(false, 0.2, 0.5)
-    await swarm.result("w1", false, 0.4)
-
-    for _ in range(2):
-        await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="a bug")
-
-    [leading] = (await swarm.http.get("/leaderboard")).json()
-    assert (leading["best_delta_bpb"], leading["experiment_count"]) == (pytest.approx(-0.05), 1)
-    stats = await asked(swarm.http, "/runs/stats")
-    assert stats["completed"] == 1
-    assert {pool["n"] for pool in stats["bucket_pools"].values()} == {0}
-    assert (await swarm.record(false)).told == {"0:0.2": "continue"}
-
-
 async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
     await swarm.join("liar", baseline_bpb=9.0)
     true = await swarm.run_of("honest", 0.95, LR=0.001)
-    false = await swarm.run_of("liar", 1.0, LR=0.002)
+    false = (await told(swarm.http, "/runs/start/liar", LR=0.002))["run_id"]
+    await swarm.tick(false, 0.2, 1.0)
+    await swarm.result("liar", false, 1.0)
     before = await told(swarm.http, "/api/experiment/best", tag="swarm")
 
-    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="nobody else measures that")
+    for _ in range(2):
+        await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="nobody measures that")
 
     assert (before["best"]["experiment_id"], before["best"]["delta_bpb"]) == (false, -8.0)
     after = await told(swarm.http, "/api/experiment/best", tag="swarm")
     assert after["best"]["experiment_id"] == true
-    assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert (leading["worker_id"], leading["experiment_count"]) == ("honest", 1)
+    assert leading["best_delta_bpb"] == pytest.approx(-0.05)
+    stats = await asked(swarm.http, "/runs/stats")
+    assert (stats["completed"], {pool["n"] for pool in stats["bucket_pools"].values()}) == (1, {0})
+    assert (await swarm.record(false)).told == {"0:0.2": "continue"}
 
 
 async def judged(swarm: Swarm) -> list[str]:
@@ -642,13 +607,6 @@ async def test_a_baseline_is_in_the_metric_of_its_tag(client: httpx.AsyncClient,
     assert "train.py" in refusal["hint"]
 
 
-async def test_health_says_which_budget_a_baseline_is_measured_with(swarm: Swarm) -> None:
-    before = await asked(swarm.http, "/health")
-    await told(swarm.http, "/api/search/set-policy", tag="swarm", policy={"budgets.base_s": 60})
-    after = await asked(swarm.http, "/health")
-    assert (before["budget_seconds"], after["budget_seconds"]) == (300, 60)
-
-
 async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
     given = await swarm.next("w1")
     extra = (await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "OPTIMIZER": "sgd"})).json()
@@ -682,7 +640,8 @@ async def test_a_run_that_was_lost_no_longer_counts_among_those_of_its_worker(sw
         await curl(swarm.http, "/runs/start/w1", {})
     await swarm.silence("swarm-1")
 
-    await told(swarm.http, "/api/swarm/sweep")
+    assert await swarm.swept() == ["swarm-1"]
+    assert (await asked(swarm.http, "/health"))["queue_depth"] == 0, "nobody else is handed what it chose"
 
     assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
     await swarm.result("w1", "swarm-1", 0.9)
@@ -690,25 +649,11 @@ async def test_a_run_that_was_lost_no_longer_counts_among_those_of_its_worker(sw
     assert (await swarm.next("w1"))["run_id"] == f"swarm-{MOST_ACTIVE + 2}"
 
 
-async def test_a_run_of_a_workers_own_choice_stays_within_the_dimensions(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    for config in ({"LR": 1.0}, {"WIDTH": 3}, {"OPTIMIZER": "adagrad"}, {"DEPTH": 2.5}):
-        problem(await curl(swarm.http, "/runs/start/w1", config), 422)
-
-
 async def test_a_dimension_named_tag_collides_with_nothing(swarm: Swarm) -> None:
     named = {"name": "tag", "dtype": "int", "min": 1, "max": 9}
     await told(swarm.http, "/api/dimension/define", tag="swarm", dimensions=[named])
     run_id = await swarm.run_of("w1", 0.9, tag=3)
     assert (await swarm.record(run_id)).config_delta == {"tag": 3}
-
-
-async def test_what_a_worker_chose_itself_is_handed_to_nobody_else_when_it_is_lost(swarm: Swarm) -> None:
-    await swarm.join("w1")
-    await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "DEPTH": 2, "OPTIMIZER": "sgd"})
-    await swarm.silence("swarm-1")
-    assert await swarm.swept() == ["swarm-1"]
-    assert (await asked(swarm.http, "/health"))["queue_depth"] == 0
 
 
 async def test_a_swarm_hands_out_no_agent_s_experiment(client: httpx.AsyncClient, process: Process) -> None:
@@ -916,7 +861,16 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
     assert better.delta_bpb == pytest.approx(-0.01)
 
 
-async def test_where_values_are_compared_a_best_its_night_and_its_table_show_values(swarm: Swarm) -> None:
+async def test_where_values_are_compared_all_that_people_see_shows_values(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plots: list[tuple[list[float], str]] = []
+
+    def drawing(points: Sequence[Point], *more: Any) -> bytes:
+        plots.append(([p.value for p in points], more[3]))
+        return b""
+
+    monkeypatch.setattr("functions.people.plot.draw_progress", drawing)
     await swarm.policy(compare_by="value")
     await swarm.join("a", baseline_bpb=2.0)
     first = await swarm.run_of("a", 1.5, LR=0.001)
@@ -940,32 +894,8 @@ async def test_where_values_are_compared_a_best_its_night_and_its_table_show_val
     [top, *_] = (await asked(swarm.http, "/sync/a"))["top_configs"]
     assert top["config_delta"] == (await swarm.record(second)).config_delta
     assert (await swarm.record(third)).judged_val_bpb is None
-
-
-@pytest.mark.parametrize(
-    ("compare_by", "metric", "values"),
-    [("value", "val_bpb", [1.5, 1.4]), ("delta", "delta_bpb", [-0.5, -0.6])],
-)
-async def test_a_plot_is_named_after_the_values_that_it_shows(
-    swarm: Swarm, monkeypatch: pytest.MonkeyPatch, compare_by: str, metric: str, values: list[float]
-) -> None:
-    drawn: list[tuple[list[float], list[float | None], str]] = []
-
-    def drawing(points: Sequence[Point], *more: Any) -> bytes:
-        drawn.append(([p.value for p in points], [p.best for p in points], more[3]))
-        return b""
-
-    monkeypatch.setattr("functions.people.plot.draw_progress", drawing)
-    await swarm.policy(compare_by=compare_by)
-    await swarm.join("a", baseline_bpb=2.0)
-    for value in (1.5, 1.4):
-        await swarm.run("a", value)
-
     await swarm.http.get("/api/report/progress.svg?tag=swarm")
-
-    [(shown, best, name)] = drawn
-    assert shown == best == pytest.approx(values)
-    assert name == metric
+    assert plots == [([1.5, 1.4, 1.45], "val_bpb")]
 
 
 async def test_where_values_are_compared_one_worker_s_repeats_are_compared_as_values(swarm: Swarm) -> None:
