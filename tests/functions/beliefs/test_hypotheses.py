@@ -18,7 +18,7 @@ from functions.kernel.process.lifecycle import Process
 from state.hypotheses import Hypotheses
 from state.noise import noise_key
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import asked, bearer, curl, dump, events_of, idea, open_tag, refused, registered, told, tried
+from tests.labs import asked, bearer, curl, dump, idea, open_tag, refused, registered, told, tried
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,17 +48,6 @@ async def with_noise(swarm: Swarm) -> None:
     """As if 40 repeats had shown how far two runs of one config lie apart."""
     lab = swarm.process.lab
     await lab.command("HSET", noise_key(lab.keys, "swarm", None), "squares", 0.001, "df", 40)
-
-
-async def test_each_dimension_begins_with_the_claim_that_it_matters(swarm: Swarm) -> None:
-    found = await hypotheses(swarm)
-    assert {h["statement"] for h in found.values()} == {"LR matters", "DEPTH matters", "OPTIMIZER matters"}
-    assert {(h["posterior_mean"], h["status"], h["n_experiments"]) for h in found.values()} == {
-        (0.5, "active", 0)
-    }
-    again = await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
-    assert again["added"] == []
-    assert len(await events_of(swarm.process, "hypothesis.proposed")) == 3
 
 
 async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -> None:

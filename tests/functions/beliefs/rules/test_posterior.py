@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.integrate import quad
 
 from functions.beliefs.rules.learning import NEWEST, after
-from functions.beliefs.rules.posterior import e_value, e_values, posterior, posterior_of, trajectory
+from functions.beliefs.rules.posterior import (
+    concordance,
+    concordance_p,
+    contrast,
+    e_value,
+    e_values,
+    holm,
+    interaction_p,
+    pooled_variance,
+    posterior_of,
+    residuals,
+    trajectory,
+)
 from state.records import Evidence
 from tests.functions.beliefs.rules.sample import hypothesis, pair
 
@@ -42,22 +56,6 @@ def test_probabilities_and_interval_are_those_of_the_density(alpha: float, beta:
     assert mass(alpha, beta, high, 1) == pytest.approx(0.05, abs=1e-9)
 
 
-@given(alpha=COUNTS, beta=COUNTS)
-def test_what_supports_a_claim_refutes_its_opposite(alpha: float, beta: float) -> None:
-    one, other = posterior_of(alpha, beta), posterior_of(beta, alpha)
-    assert one.support_probability == pytest.approx(other.refute_probability, abs=1e-12)
-    assert one.credible_interval_90[0] == pytest.approx(1 - other.credible_interval_90[1], abs=1e-9)
-
-
-def test_nothing_is_known_of_a_new_hypothesis() -> None:
-    believed = posterior(hypothesis())
-    assert believed.posterior_mean == 0.5
-    # Beta(2, 2) has the distribution function 3 x^2 - 2 x^3
-    assert believed.refute_probability == pytest.approx(0.352)
-    assert believed.support_probability == pytest.approx(0.352)
-    assert believed.rope_probability == pytest.approx(0.296)
-
-
 TALLIES = st.integers(0, 80)
 
 
@@ -70,15 +68,6 @@ def test_an_e_value_is_the_mixture_of_likelihood_ratios(against: int, for_it: in
     mixed = quad(ratio, 0.5, peak)[0] + quad(ratio, peak, 1)[0]
 
     assert e_value(against, for_it) == pytest.approx(mixed, rel=1e-6)
-
-
-@given(against=TALLIES, for_it=TALLIES, chance=st.floats(0, 0.5))
-def test_under_the_null_hypothesis_no_outcome_raises_it(against: int, for_it: int, chance: float) -> None:
-    now = e_value(against, for_it)
-    expected = chance * e_value(against, for_it + 1) + (1 - chance) * e_value(against + 1, for_it)
-    assert expected <= now * (1 + 1e-9)
-    if chance == 0.5:
-        assert expected == pytest.approx(now)
 
 
 def test_it_begins_at_one_and_stays_finite() -> None:
@@ -116,3 +105,56 @@ def test_the_way_back_finds_each_posterior_that_there_was(said: list[Evidence]) 
     assert [p.mean for p in points] == pytest.approx([h.alpha / (h.alpha + h.beta) for h in was])
     low, high = posterior_of(was[0].alpha, was[0].beta).credible_interval_90
     assert (start.low, start.high) == pytest.approx((low, high))
+
+
+DRAWN = np.random.default_rng(4)
+
+
+def drawn(*sizes: int) -> list[list[float]]:
+    return [list(map(float, DRAWN.normal(size=size))) for size in sizes]
+
+
+def test_two_arms_are_compared_as_by_student_s_t_test() -> None:
+    cells = drawn(5, 7)
+    found = contrast(cells, [1, -1], pooled_variance(cells))
+    statistic, p_value = stats.ttest_ind(cells[0], cells[1])
+    assert found.p_value == pytest.approx(p_value)
+    assert found.effect == pytest.approx(np.mean(cells[0]) - np.mean(cells[1]))
+    assert found.effect / (found.standard_error or 0) == pytest.approx(statistic)
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(0.0, 1.0), (0.1, 0.0)])
+def test_without_noise_any_difference_is_certain(apart: float, expected: float) -> None:
+    cells = [[1.0, 1.0], [1.0 + apart, 1.0 + apart]]
+    assert contrast(cells, [1, -1], pooled_variance(cells)).p_value == expected
+    assert interaction_p([*cells, cells[0], cells[0]], 2, pooled_variance([*cells, *cells])) == expected
+
+
+def test_holm_corrects_the_textbook_example() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.7, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_a_two_by_two_interaction_is_the_t_test_of_its_one_contrast() -> None:
+    cells = drawn(4, 3, 6, 5)
+    found = interaction_p(cells, 2, pooled_variance(cells))
+    assert found == pytest.approx(contrast(cells, [1, -1, -1, 1], pooled_variance(cells)).p_value)
+
+
+def test_a_balanced_interaction_is_the_f_test_of_the_textbook() -> None:
+    cells = drawn(*[4] * 12)
+    found = interaction_p(cells, 3, pooled_variance(cells))
+    squares = 4 * sum(each**2 for each in residuals([float(np.mean(c)) for c in cells], 3))
+    assert found == pytest.approx(stats.f.sf(squares / 6 / pooled_variance(cells).variance, 6, 36))
+
+
+def test_agreement_is_friedman_s_statistic_over_its_largest_and_its_chance_is_exact() -> None:
+    rankings = [[1, 2, 3, 4], [1, 3, 2, 4], [2, 1, 4, 3]]
+    theirs = stats.friedmanchisquare(*zip(*rankings, strict=True))
+    assert concordance(rankings) == pytest.approx(theirs.statistic / (3 * 3))
+    assert concordance([[1, 2, 3]] * 4) == pytest.approx(1)
+    assert concordance([[1, 2, 3], [3, 2, 1]]) == pytest.approx(0)
+    assert concordance_p([[1, 2]] * 2) == pytest.approx(1 / 2)
+    assert concordance_p([[1, 2, 3]] * 3) == pytest.approx(1 / 36)
+    assert concordance_p([[1, 2, 3], [3, 2, 1]]) == pytest.approx(1)

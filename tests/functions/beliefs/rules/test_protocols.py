@@ -66,13 +66,21 @@ def runs(test: RunningTest, *values: Sequence[float | None]) -> list[CellRun]:
 
 
 @ALL
-def test_a_new_test_lacks_all_runs_of_all_cells_in_turn(spec: dict[str, Any]) -> None:
-    test = begun(spec)
-    found = missing_cells(test, [])
-    cells = cells_of(test.spec)
-    assert [{name: p.config[name] for name in cells[0]} for p in found] == cells * spec["min_runs_per_cell"]
-    assert {p.priority for p in found} == {CELL_PRIORITY if spec is GRID else ARM_PRIORITY}
-    assert all(p.config.keys() == REFERENCE.keys() for p in found)
+def test_a_test_lacks_the_runs_of_its_cells_in_turn_and_is_complete_when_nothing_is_missing(
+    spec: dict[str, Any],
+) -> None:
+    test, rng = begun(spec), Random(1)
+    cells, missing = cells_of(test.spec), missing_cells(test, [])
+    assert [{name: p.config[name] for name in cells[0]} for p in missing] == cells * spec["min_runs_per_cell"]
+    assert {p.priority for p in missing} == {CELL_PRIORITY if spec is GRID else ARM_PRIORITY}
+    done: list[CellRun] = []
+    while missing:
+        assert missing[0].config.keys() == REFERENCE.keys()
+        assert verdict(test, done).outcome is None
+        done.append(CellRun(missing[0].config, rng.gauss(0, 1)))
+        missing = missing_cells(test, done)
+    assert len(done) == len(cells) * spec["min_runs_per_cell"]
+    assert verdict(test, done).outcome in ("win", "loss")
 
 
 def test_all_else_stands_at_the_reference_the_constraint_and_what_is_fixed() -> None:
@@ -98,29 +106,12 @@ def test_a_crash_is_run_again_until_the_cell_is_given_up() -> None:
     assert Counter(p.config["DEPTH"] for p in missing_cells(test, [CellRun(first, None)] * 9))[6] == 0
 
 
-@ALL
-def test_a_test_is_complete_when_nothing_is_missing(spec: dict[str, Any]) -> None:
-    test, rng = begun(spec), Random(1)
-    done: list[CellRun] = []
-    while missing := missing_cells(test, done):
-        assert verdict(test, done).outcome is None
-        done.append(CellRun(missing[0].config, rng.gauss(0, 1)))
-    assert len(done) == len(cells_of(test.spec)) * spec["min_runs_per_cell"]
-    assert verdict(test, done).outcome in ("win", "loss")
-
-
 def test_an_effect_of_the_threshold_wins_and_a_smaller_one_loses() -> None:
     test = begun(FACTOR)
     won = verdict(test, runs(test, [0.0, 0.0, 0.0], [0.01, 0.01, 0.01], [0.004, 0.004, 0.004]))
     lost = verdict(test, runs(test, [0.0, 0.0, 0.0], [0.009, 0.009, 0.009], [0.004, 0.004, 0.004]))
     assert (won.outcome, lost.outcome) == ("win", "loss")
     assert [won.effect, lost.effect] == pytest.approx([0.01, 0.009])
-
-
-def test_the_standard_error_is_that_of_two_arms() -> None:
-    test = begun({**FACTOR, "values": [6, 12]})
-    found = verdict(test, runs(test, [-0.1, 0.0, 0.1], [0.9, 1.0, 1.1]))
-    assert [found.effect, found.standard_error] == pytest.approx([1.0, 0.1 * (2 / 3) ** 0.5])
 
 
 def test_a_grid_that_adds_up_has_no_interaction_and_one_that_does_not_has_its_mean_residual() -> None:
