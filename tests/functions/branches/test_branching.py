@@ -64,15 +64,6 @@ async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
     assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2", "mar11-3"]
 
 
-async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(tag: TagUnderTest) -> None:
-    await tag.branch(target=3)
-    await tag.grown(1.0, 1.1)
-    crashed = await tag.made(await tag.selected())
-    await tag.told("/api/experiment/crash", experiment_id=crashed, error="boom")
-    answer = await tag.refused(409, "/api/trace/merge", tag=TAG, into="mar11-t3")
-    assert answer["code"] == "one_base"
-
-
 async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0, 1.01)
@@ -324,13 +315,6 @@ async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(tag: TagUnderTest)
     assert (trace["status"], trace["length"], trace["tip"]) == ("live", 4, "mar11-1")
 
 
-async def test_a_policy_of_traces_beyond_all_bounds_is_refused(tag: TagUnderTest) -> None:
-    await tag.branch()
-    for name in ("lease_ttl_s", "target_traces", "max_parallel", "stale_after"):
-        await tag.refused(422, "/api/trace/configure", tag=TAG, **{name: 10**30})
-    assert (await tag.selected())["status"] == "selected"
-
-
 CONTRADICTIONS: list[dict[str, Any]] = [
     *({"trace_id": "mar11-t1", "intent": intent} for intent in ("new_root", "branch", "merge")),
     {"trace_id": "mar11-t1", "parent_ids": ["mar11-1"]},
@@ -339,12 +323,17 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 ]
 
 
-async def test_a_wish_that_contradicts_itself_is_refused(tag: TagUnderTest) -> None:
-    await tag.branch()
+async def test_a_wish_or_a_policy_that_contradicts_itself_is_refused(tag: TagUnderTest) -> None:
+    await tag.branch(target=3)
     await tag.grown(1.0, 1.1)
     for wish in CONTRADICTIONS:
         await tag.refused(422, "/api/trace/select", tag=TAG, **wish)
+    for name in ("lease_ttl_s", "target_traces", "max_parallel", "stale_after"):
+        await tag.refused(422, "/api/trace/configure", tag=TAG, **{name: 10**30})
     assert (await tag.told("/api/trace/list", tag=TAG))["open_selections"] == 0
+    crashed = await tag.made(await tag.selected())
+    await tag.told("/api/experiment/crash", experiment_id=crashed, error="boom")
+    assert (await tag.refused(409, "/api/trace/merge", tag=TAG, into="mar11-t3"))["code"] == "one_base"
 
 
 async def test_branches_on_a_demoted_base_go_back_to_the_keep_before(tag: TagUnderTest) -> None:

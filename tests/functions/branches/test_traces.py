@@ -10,9 +10,12 @@ import httpx
 import pytest
 from redis import Redis
 
+from functions.branches.traces import drawn
+from state.records import Experiment
 from state.selecting import SelectionDecision
 from state.traces import Traces
 from tests.functions.conftest import TagUnderTest
+from tests.functions.sample import experiment
 from tests.labs import curl, for_a_while, idea, open_tag, told
 
 TAG = "mar11"
@@ -315,3 +318,24 @@ async def test_selections_at_once_all_fit(client: httpx.AsyncClient, monkeypatch
     assert None not in answers
     assert len({s["trace_id"] for s in selected if s["status"] == "selected"}) == AGENTS
     assert (await told(client, "/api/trace/audit", tag="mar11"))["violations"] == []
+
+
+def test_traces_stand_in_columns_that_are_used_again_and_what_a_node_joins_or_leaves_is_named() -> None:
+    def node(number: int, trace: str | None, *parents: int, status: Any = "keep") -> Experiment:
+        its = {"experiment_id": f"t-{number}", "description": f"idea {number}", "trace_id": trace}
+        return experiment(number, **its, status=status, parent_ids=[f"t-{p}" for p in parents])
+
+    def drawing(*nodes: Experiment) -> list[tuple[str, str]]:
+        """What stands in the columns, and what is said of the node."""
+        return [(line.partition("  t-")[0].rstrip(), line.rpartition("  ")[2]) for line in drawn(nodes)]
+
+    roots = node(1, "t-t1"), node(2, "t-t2", status="discard")
+    assert drawing(*roots, node(3, "t-t1", 1, status="crash"), node(4, "t-t2", 2)) == [
+        *(("●", "idea 4"), ("│ ×", "idea 3"), ("○ │", "idea 2"), ("  ●", "idea 1")),
+    ]
+    merged = drawing(*roots, node(3, "t-t1", 1), node(4, "t-t1", 3, 2), node(5, "t-t1", 1))
+    assert [said for _, said in merged][:3] == ["[from t-1]", "[joins t-3 and t-2]", "idea 3"]
+    ended = drawing(*roots, node(3, "t-t3"), node(4, "t-t3", 3))
+    assert [signs for signs, _ in ended] == ["●", "●", "○", "●"]
+    alone = drawing(node(1, None), node(2, None, 1, status="running"), node(3, None))
+    assert alone == [("●", "[a new root]"), ("·", "idea 2"), ("●", "idea 1")]

@@ -126,6 +126,9 @@ async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> No
     for kind in ("drafting", "ready", "confirmed"):
         [event] = await events_of(swarm.process, f"pipeline.{kind}")
         assert (event["subject"], event["spec_id"]) == (spec_id, spec_id)
+    assert (await told(swarm.http, "/pipeline/flush"))["flushed"] is None, "it is confirmed"
+    assert await status(swarm) == found
+    assert await is_served(swarm)
 
 
 async def test_a_confirmed_draft_is_the_next_version_unless_a_later_one_says_the_same(swarm: Swarm) -> None:
@@ -198,16 +201,6 @@ async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
     assert (await status(swarm))["flush_count"] == 1
     assert await wrote(swarm, spec_id) == "nothing"
     assert not await is_served(swarm)
-
-
-async def test_a_confirmed_draft_is_not_flushed(swarm: Swarm) -> None:
-    await written(swarm)
-    await learned(swarm, EVERY)
-    assert await followed(swarm) == ["confirmed"]
-    before = await status(swarm)
-    assert (await told(swarm.http, "/pipeline/flush"))["flushed"] is None
-    assert await status(swarm) == before
-    assert await is_served(swarm)
 
 
 async def test_a_lab_that_drafts_nothing_ahead_serves_nothing(settings: Settings, swarm: Swarm) -> None:

@@ -7,7 +7,6 @@ import pytest
 from bench._batches import Batches
 from bench.pipeline import TERMS
 from functions.kernel.process.lifecycle import Process
-from functions.pi.rules.stepping import flushed
 from state.program_facts import PipelineState, PipelineStep
 from state.programs import Choose, Pipelines
 from state.records import Pipeline
@@ -40,17 +39,3 @@ async def test_a_night_that_restarts_after_every_step_is_the_same(process: Proce
     kept, _ = await Pipelines(process.lab).read("night")
     assert kept == night.pipe.pipeline != Pipeline()
     assert {step.kind for step in night.pipe.steps} >= {"drafting", "ready", "confirmed", "batch"}
-
-
-@pytest.mark.parametrize("kind", ["ready", "confirmed"])
-async def test_a_draft_s_text_goes_with_it(process: Process, night: Batches, kind: str) -> None:
-    store = Pipelines(process.lab)
-    for step in night.pipe.steps:
-        assert await store.take("night", the(step))
-        if step.kind == kind:
-            break
-
-    assert (await Pipelines(process.lab).read("night"))[1] == "a program"
-    stand = await store.stand("night")
-    assert await store.take("night", the(flushed(stand.pipeline, stand, "operator")))
-    assert (await store.read("night"))[1] is None

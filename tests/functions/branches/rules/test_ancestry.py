@@ -125,19 +125,6 @@ def test_read_as_asked_for_all_ancestors_and_no_others_are_known(lab: Forest, da
     assert known == graph(*branch(parents, lab, "minimize", MAIN).ancestors)
 
 
-@FEW
-@given(graphs(), st.data())
-def test_to_maximise_mirrors_to_minimise(known: Forest, data: st.DataObject) -> None:
-    parents = sorted(data.draw(st.sets(st.sampled_from(sorted(known)))))
-    mirrored = {
-        i: e.model_copy(update={"val_bpb": None if e.val_bpb is None else -e.val_bpb})
-        for i, e in known.items()
-    }
-    low, high = branch(parents, known, "minimize", MAIN), branch(parents, mirrored, "maximize", MAIN)
-    assert (low.base and low.base.number) == (high.base and high.base.number)
-    assert (low.best and low.best.number) == (high.best and high.best.number)
-
-
 def test_an_ancestor_that_is_not_known_is_no_silent_gap() -> None:
     with pytest.raises(KeyError, match="mar11-1"):
         branch(["mar11-2"], graph(node(2, [1], 0.9)), "minimize", MAIN)
@@ -207,21 +194,6 @@ def stood(scores: list[float | None]) -> Vitals:
 )
 def test_a_trace_dies_of_crashes_or_as_it_is_stale(scores: list[float | None], expected: str | None) -> None:
     assert death(stood(scores), dead_after_crashes=3, stale_after=5) == expected
-
-
-@given(st.lists(st.none() | st.floats(-2, 2), max_size=20))
-def test_counted_one_by_one_or_all_at_once_a_trace_stands_the_same(scores: list[float | None]) -> None:
-    vitals = stood(scores)
-
-    known = [s for s in scores if s is not None]
-    best = min(known, default=None)
-    assert vitals.best == best
-    assert vitals.commits_since_best == (
-        len(scores) if best is None else len(scores) - 1 - scores.index(best)
-    )
-    assert vitals.crashes_in_a_row == len(scores) - max(
-        (n + 1 for n, s in enumerate(scores) if s is not None), default=0
-    )
 
 
 def test_sources_end_with_a_kept_merge_unless_they_have_grown() -> None:

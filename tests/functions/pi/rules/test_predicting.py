@@ -12,7 +12,6 @@ from functions.pi.rules.predicting import NEIGHBOURS, alike, decided, predicted
 from functions.pi.rules.stepping import PipelineTerms
 from functions.swarm.rules.populations import Population
 from state.facts import Spread
-from state.program_facts import EarlyFacts
 from state.records import Experiment
 from tests.functions.sample import experiment
 
@@ -57,12 +56,6 @@ def night() -> Batches:
     found = Batches(1, workers=30, terms=PipelineTerms())
     found.go_on(90)
     return found
-
-
-def early(night: Batches, running: list[Experiment] | None = None) -> EarlyFacts:
-    return night.beliefs.early(
-        night.running if running is None else running, night.newest, Spread(), night.best_config, 30, 1000.0
-    )
 
 
 def test_without_finished_runs_what_stands_is_predicted_with_all_confidence(night: Batches) -> None:
