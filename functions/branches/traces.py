@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from functions.branches.context import BranchNode
-from functions.branches.rules.merging import never_grown, no_room, single_mode
+from functions.branches.rules.merging import no_room, single_mode
 from functions.kernel.contract import Call, Command, Line, OfTag, Request, Response, function
 from functions.kernel.own import check_policy
 from functions.kernel.rules.access import check_trace
 from functions.trust.rules.audit_tags import forest_violations
+from state.errors import Conflict
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import OWN_LINE, Id, TraceId
 from state.ids import Tag as TagName
@@ -274,7 +275,10 @@ async def reopen(request: Reopen, call: Call, traces: Traces) -> Reopened:
         if trace.grows:
             return
         if trace.tip is None:
-            raise never_grown(trace.trace_id)
+            raise Conflict(
+                f"{trace.trace_id} has no finished experiment to extend",
+                hint="POST /api/trace/select with intent new_root opens another",
+            )
         if growing >= policy.traces.target_traces:
             raise no_room(request.tag, policy.traces.target_traces)
 

@@ -60,37 +60,6 @@ def no_room(tag: str, most: int) -> Conflict:
     )
 
 
-def never_grown(trace_id: str) -> Conflict:
-    return Conflict(
-        f"{trace_id} has no finished experiment to extend",
-        hint="POST /api/trace/select with intent new_root opens another",
-    )
-
-
-def no_trace(tag: str) -> Conflict:
-    return Conflict(
-        f"{tag!r} has no trace to extend",
-        hint="open one with intent auto or new_root",
-        fields={"code": "no_trace"},
-    )
-
-
-def no_parent(tag: str) -> Conflict:
-    return Conflict(
-        f"{tag!r} has no kept experiment without a trace based on it",
-        hint="name one in parent_ids, or open a root with intent new_root",
-        fields={"code": "no_parent"},
-    )
-
-
-def rootless(nodes: Sequence[str]) -> Conflict:
-    return Conflict(
-        f"no growing trace holds {', '.join(nodes)}",
-        hint="build on one of them with parent_ids: that opens a trace",
-        fields={"code": "no_trace"},
-    )
-
-
 def one_base(bases: Iterable[str | None]) -> Conflict:
     found = sorted({base for base in bases if base is not None})
     have = f"only {found[0]}" if len(found) == 1 else "none"
@@ -98,14 +67,6 @@ def one_base(bases: Iterable[str | None]) -> Conflict:
         f"a merge needs two different bases; found {have}",
         hint="name traces with different bases (POST /api/trace/list shows them), or extend this one",
         fields={"code": "one_base"},
-    )
-
-
-def no_near_misses() -> Conflict:
-    return Conflict(
-        "all pairs of near misses of different traces were combined, or there are none",
-        hint="merge by best_base, name the nodes in parent_ids of POST /api/trace/select, or let the traces grow",
-        fields={"code": "no_near_misses"},
     )
 
 
@@ -130,7 +91,13 @@ def merged(wish: Wish, facts: SelectionFacts, main: Key) -> MergePlan:
     grows = [t for t in traces if t.trace_id in live]
     name = wish.into or next((t.trace_id for t in grows), None)
     if name is None:
-        raise ended(traces[0].trace_id, traces[0].status) if traces else rootless(nodes)
+        if traces:
+            raise ended(traces[0].trace_id, traces[0].status)
+        raise Conflict(
+            f"no growing trace holds {', '.join(nodes)}",
+            hint="build on one of them with parent_ids: that opens a trace",
+            fields={"code": "no_trace"},
+        )
     into = live[name]
     parents = nodes
     if wish.selector == "near_miss" and into.tip is not None and into.tip not in nodes:
@@ -224,4 +191,8 @@ def near_pair(
         goes_on = growing is None or one.trace_id in growing or other.trace_id in growing
         if apart and goes_on and frozenset((one.experiment_id, other.experiment_id)) not in done:
             return [one, other]
-    raise no_near_misses()
+    raise Conflict(
+        "all pairs of near misses of different traces were combined, or there are none",
+        hint="merge by best_base, name the nodes in parent_ids of POST /api/trace/select, or let the traces grow",
+        fields={"code": "no_near_misses"},
+    )

@@ -8,11 +8,12 @@ from typing import Any
 
 from functions.branches.rules.ancestry import check_parents, parents_named
 from functions.branches.rules.forest import next_start, replanted, schedulers_view
-from functions.branches.rules.merging import ended, merged, no_parent, no_room, no_trace, single_mode
+from functions.branches.rules.merging import ended, merged, no_room, single_mode
 from functions.branches.rules.schedulers import TraceScheduler, checked_params, ranking, turn_taken
 from functions.experiments.rules.verdict import main_key
 from functions.pool.rules.health import is_stale
 from functions.trust.rules.noise import near_scores
+from state.errors import Conflict
 from state.ids import OWN_LINE, trace_id_of
 from state.records import SelectionKind, Tag, Trace
 from state.refusals import unknown_trace
@@ -143,7 +144,11 @@ def _open(wish: Wish, facts: SelectionFacts) -> _Pick:
         fields = {"reason": reason, **parents_named([node.experiment_id], node)}
         return _Pick("branch", fields, by_room=by_room, origin=node.experiment_id)
     if wish.intent == "branch":
-        raise no_parent(wish.tag)
+        raise Conflict(
+            f"{wish.tag!r} has no kept experiment without a trace based on it",
+            hint="name one in parent_ids, or open a root with intent new_root",
+            fields={"code": "no_parent"},
+        )
     reason = "there is room for one more trace" if by_room else "its caller asked for a root"
     return _Pick("new_root", {"reason": reason}, by_room=by_room)
 
@@ -161,7 +166,11 @@ def _from_node(wish: Wish, facts: SelectionFacts) -> _Pick:
 def _in_turn(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler) -> _Pick:
     """The live traces in the scheduler's order."""
     if wish.intent == "extend" and not facts.forest.growing:
-        raise no_trace(wish.tag)
+        raise Conflict(
+            f"{wish.tag!r} has no trace to extend",
+            hint="open one with intent auto or new_root",
+            fields={"code": "no_trace"},
+        )
     rules, live = facts.policy.traces, facts.forest.live
     params = checked_params(rules.scheduler, scheduler, rules.scheduler_params)
     ranked = ranking(rules.scheduler, scheduler, schedulers_view(facts.forest, live, params))
