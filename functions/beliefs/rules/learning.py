@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from functions.beliefs.rules.evidence import is_outside, outcome_of, pairs, part_of
-from functions.beliefs.rules.posterior import ENOUGH_E_VALUE, Posterior, e_values, posterior, posterior_of
+from functions.beliefs.rules.posterior import ENOUGH_E_VALUE, Posterior, e_value, posterior, posterior_of
 from functions.beliefs.rules.terms import BeliefTerms, FinishedRun, is_of_influence
 from functions.beliefs.rules.whole_range import Blocks, e_values_of, is_irrelevant, lacking, with_run
 from state.records import Evidence, Hypothesis
@@ -217,13 +217,11 @@ def _status(moved: Hypothesis, believed: Posterior) -> HypothesisStatus:
 
 
 def _verdict(moved: Hypothesis) -> Verdict | None:
-    """The verdict that an e-value confirms."""
-    worth = e_values(moved.wins, moved.losses, moved.stopped)
-    if moved.n_experiments < VERDICT_RUNS:
+    """The verdict that an e-value confirms. Runs that were stopped early count against both verdicts."""
+    if moved.n_experiments < VERDICT_RUNS or moved.status == "active":
         return None
-    if moved.status == "refuted" and worth.refuted >= ENOUGH_E_VALUE:
-        return "refuted"
-    return "supported" if moved.status == "supported" and worth.supported >= ENOUGH_E_VALUE else None
+    others, own = (moved.wins, moved.losses) if moved.status == "refuted" else (moved.losses, moved.wins)
+    return moved.status if e_value(others + moved.stopped, own) >= ENOUGH_E_VALUE else None
 
 
 def _settled(moved: Hypothesis, verdict: Verdict | None, now: float) -> Hypothesis:

@@ -73,21 +73,6 @@ def posterior_of(alpha: float, beta: float) -> Posterior:
     )
 
 
-@dataclass(frozen=True)
-class EValues:
-    """The e-values of a hypothesis' outcomes against its two null hypotheses."""
-
-    supported: float
-    """Against theta <= 0.5."""
-    refuted: float
-    """Against theta >= 0.5."""
-
-
-def e_values(wins: int, losses: int, stopped: int = 0) -> EValues:
-    """The e-values of these counts; runs that were stopped early count against both claims."""
-    return EValues(supported=e_value(losses + stopped, wins), refuted=e_value(wins + stopped, losses))
-
-
 @lru_cache(maxsize=65536)
 def e_value(against: int, for_it: int) -> float:
     """The e-value against the null hypothesis that each outcome is `for_it` with probability 1/2 or less.
@@ -161,13 +146,13 @@ class PooledVariance:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A weighted sum of cell means."""
+    """An effect that cells show, such as a weighted sum of their means."""
 
     effect: float
     standard_error: float | None
     """None: no cell has two runs."""
     p_value: float | None
-    """Of a two-sided t test of no effect."""
+    """Two-sided P value of no effect; of a weighted sum by a t test."""
 
 
 def pooled_variance(cells: Cells) -> PooledVariance:

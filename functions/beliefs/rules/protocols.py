@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from functions.beliefs.rules.learning import after_test
 from functions.beliefs.rules.posterior import (
     Cells,
+    Contrast,
     concordance,
     concordance_p,
     contrast,
@@ -69,17 +70,6 @@ class RunningTest:
     reference_config: Mapping[str, Value]
     """The best config when the test began."""
     constraint: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class MeasuredEffect:
-    """The effect that the cells of a test show."""
-
-    size: float
-    """The figure that is compared with the threshold."""
-    standard_error: float | None
-    p_value: float | None
-    """Two-sided P value of no effect, corrected for the number of comparisons; None: no cell has two runs."""
 
 
 @dataclass(frozen=True)
@@ -229,8 +219,8 @@ def _is_left(spec: Spec, lost: Set[int]) -> bool:
 # -- effects
 
 
-def _measured(spec: Spec, values: Cells, lost: Set[int]) -> MeasuredEffect:
-    """The effect of a test, from the cells that are not lost."""
+def _measured(spec: Spec, values: Cells, lost: Set[int]) -> Contrast:
+    """The effect of a test, from the cells that are not lost. Its P value is corrected for several comparisons."""
     match spec:
         case SingleFactorEffect():
             return _range_of_arms([cell for n, cell in enumerate(values) if n not in lost])
@@ -242,7 +232,7 @@ def _measured(spec: Spec, values: Cells, lost: Set[int]) -> MeasuredEffect:
             return _agreement(values, columns=len(spec.values))
 
 
-def _range_of_arms(cells: Cells) -> MeasuredEffect:
+def _range_of_arms(cells: Cells) -> Contrast:
     """The worst arm against the best one, with Holm's correction for all pairs of arms."""
     spread, means = pooled_variance(cells), [fmean(cell) for cell in cells]
     arms = range(len(cells))
@@ -251,31 +241,27 @@ def _range_of_arms(cells: Cells) -> MeasuredEffect:
     pairs = [(worst, best)] + [(a, b) for a, b in combinations(arms, 2) if {a, b} != {worst, best}]
     contrasts = [contrast(cells, [(n == one) - (n == other) for n in arms], spread) for one, other in pairs]
     known = [found.p_value for found in contrasts if found.p_value is not None]
-    return MeasuredEffect(contrasts[0].effect, contrasts[0].standard_error, holm(known)[0] if known else None)
+    return replace(contrasts[0], p_value=holm(known)[0] if known else None)
 
 
-def _interaction(cells: Cells, columns: int) -> MeasuredEffect:
+def _interaction(cells: Cells, columns: int) -> Contrast:
     """The mean size of the residuals of an additive table, with the F test of the interaction."""
     spread, means = pooled_variance(cells), [fmean(cell) for cell in cells]
     left = residuals(means, columns)
     # the residuals are linear in the means, and for given signs their mean size is, too
     signs = [(each > 0) - (each < 0) for each in left]
     weights = [each / len(cells) for each in residuals(signs, columns)]
-    return MeasuredEffect(
-        fmean(map(abs, left)),
-        contrast(cells, weights, spread).standard_error,
-        interaction_p(cells, columns, spread),
-    )
+    error = contrast(cells, weights, spread).standard_error
+    return Contrast(fmean(map(abs, left)), error, interaction_p(cells, columns, spread))
 
 
-def _difference_of_sides(spec: ThresholdTest, cells: Cells, lost: Set[int]) -> MeasuredEffect:
+def _difference_of_sides(spec: ThresholdTest, cells: Cells, lost: Set[int]) -> Contrast:
     """The mean of the arms that should be worse less the mean of the others."""
     kept = [n for n in range(len(cells)) if n not in lost]
     better = {n for n in kept if _is_above(spec, n) == (spec.better == "above")}
     weights = [-1 / len(better) if n in better else 1 / (len(kept) - len(better)) for n in kept]
     used = [cells[n] for n in kept]
-    found = contrast(used, weights, pooled_variance(used))
-    return MeasuredEffect(found.effect, found.standard_error, found.p_value)
+    return contrast(used, weights, pooled_variance(used))
 
 
 def _is_above(spec: ThresholdTest, nth: int) -> bool:
@@ -283,10 +269,10 @@ def _is_above(spec: ThresholdTest, nth: int) -> bool:
     return not isinstance(value, str) and value >= spec.cut
 
 
-def _agreement(cells: Cells, columns: int) -> MeasuredEffect:
+def _agreement(cells: Cells, columns: int) -> Contrast:
     """Kendall's W of the rankings of each context's arms."""
     found = _rankings(cells, columns)
-    return MeasuredEffect(concordance(found), _jackknifed(cells, columns), concordance_p(found))
+    return Contrast(concordance(found), _jackknifed(cells, columns), concordance_p(found))
 
 
 def _rankings(cells: Cells, columns: int) -> list[list[float]]:
@@ -306,13 +292,13 @@ def _jackknifed(cells: Cells, columns: int) -> float | None:
     return sqrt((len(found) - 1) / len(found) * sum((each - fmean(found)) ** 2 for each in found))
 
 
-def _judged(test: RunningTest, effect: MeasuredEffect, level: float) -> ProtocolResult:
+def _judged(test: RunningTest, effect: Contrast, level: float) -> ProtocolResult:
     threshold, decision = test.spec.decision_rule.threshold, decision_of(test)
-    reaches = effect.size >= threshold * (1 - 1e-9)
+    reaches = effect.effect >= threshold * (1 - 1e-9)
     unlikely = effect.p_value is not None and effect.p_value <= level
     wins = reaches and (decision == "threshold" or unlikely)
     outcome: Literal["win", "loss"] = "win" if wins else "loss"
-    return ProtocolResult(outcome, effect.size, effect.standard_error, effect.p_value)
+    return ProtocolResult(outcome, effect.effect, effect.standard_error, effect.p_value)
 
 
 # -- A hypothesis in the validation phase, which one test decides.

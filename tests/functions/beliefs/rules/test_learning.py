@@ -106,6 +106,8 @@ def test_a_supported_verdict_stays_while_the_belief_moves() -> None:
 def test_stopped_runs_that_count_against_it_keep_a_claim_from_being_settled() -> None:
     believed = learned(*[WIN] * 12, start=hypothesis(alpha=20.0, n_experiments=20, stopped=20))
     assert (believed.status, believed.settled) == ("supported", None)
+    doubted = learned(*[LOSS] * 12, start=hypothesis(beta=20.0, n_experiments=20, stopped=20))
+    assert (doubted.status, doubted.settled) == ("refuted", None)
 
 
 @pytest.mark.parametrize(

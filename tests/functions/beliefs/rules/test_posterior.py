@@ -17,7 +17,6 @@ from functions.beliefs.rules.posterior import (
     concordance_p,
     contrast,
     e_value,
-    e_values,
     holm,
     interaction_p,
     pooled_variance,
@@ -75,14 +74,6 @@ def test_it_begins_at_one_and_stays_finite() -> None:
     assert e_value(0, 5) == pytest.approx((2**6 - 1) / 6)
     assert e_value(10_000, 0) < 1e-4
     assert math.isfinite(e_value(0, 10_000))
-
-
-@given(wins=TALLIES, losses=TALLIES, stopped=st.integers(1, 20))
-def test_runs_that_were_stopped_count_against_each_claim(wins: int, losses: int, stopped: int) -> None:
-    without, having = e_values(wins, losses), e_values(wins, losses, stopped)
-    assert having.supported < without.supported
-    assert having.refuted < without.refuted
-    assert e_values(wins, losses).supported == e_values(losses, wins).refuted
 
 
 STOPPED_EARLY = Evidence(experiment_id="s", outcome=0.2, against="stopped", worker_id="w1")
