@@ -7,9 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from functions.beliefs.rules.theory import chapter, edges_of, is_due, neighbours, status_digest, summary_of
+from functions.beliefs.rules.theory import (
+    GraphEdge,
+    chapter,
+    edges_of,
+    is_due,
+    neighbours,
+    status_digest,
+    summary_of,
+)
 from functions.beliefs.views import HypothesisView, checkpoint_text, hypothesis_view, journal_text
 from functions.formats.authored import GraphSummary
 from functions.kernel.authoring import PiLane
@@ -42,14 +50,6 @@ class TheoryNode(HypothesisView):
     """Ids of hypotheses that share a dimension."""
 
 
-class GraphEdge(BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True, serialize_by_alias=True)
-
-    type: Literal["decomposes_into", "linked"]
-    source: str = Field(alias="from")
-    target: str = Field(alias="to")
-
-
 class TheoryGraph(Response):
     nodes: list[TheoryNode]
     edges: list[GraphEdge]
@@ -72,7 +72,7 @@ def _drawn(found: list[Hypothesis]) -> TheoryGraph:
     children, linked = neighbours(edges)
     return TheoryGraph(
         nodes=[_node(h, children.get(h.hypothesis_id, ()), linked.get(h.hypothesis_id, ())) for h in found],
-        edges=[GraphEdge(type=e.kind, **{"from": e.source, "to": e.target}) for e in edges],
+        edges=edges,
     )
 
 

@@ -225,7 +225,7 @@ def graph_text(hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
     shown = sorted(hypotheses, key=lambda h: -h.n_experiments)[:MOST_HYPOTHESES]
     yield from _beliefs(shown)
     yield "\n## Edges\n"
-    yield from (f"- {e.source} {e.kind} {e.target}" for e in edges_of(shown)[:MOST_HYPOTHESES])
+    yield from (f"- {e.source} {e.type} {e.target}" for e in edges_of(shown)[:MOST_HYPOTHESES])
 
 
 @text_of

@@ -9,6 +9,8 @@ from hashlib import sha256
 from itertools import combinations
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from functions.beliefs.rules.evidence import ARCHIVED, about
 from functions.swarm.rules.populations import Population
 from state.belief_facts import BeliefSnapshot, JournalBelief, JournalFacts, Staff
@@ -18,36 +20,39 @@ MOST_NAMED = 5
 """Hypotheses of each kind that a summary names."""
 
 
-@dataclass(frozen=True)
-class Edge:
-    source: str
-    target: str
-    kind: Literal["decomposes_into", "linked"]
+class GraphEdge(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, defer_build=True, serialize_by_alias=True, validate_by_name=True, validate_by_alias=True
+    )
+
+    type: Literal["decomposes_into", "linked"]
     """decomposes_into: the target is a part of the source. linked: both share a dimension; each pair once."""
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
 
 
-def edges_of(hypotheses: Sequence[Hypothesis]) -> list[Edge]:
+def edges_of(hypotheses: Sequence[Hypothesis]) -> list[GraphEdge]:
     """Edges from parents to children, then links between hypotheses that share a dimension."""
     known = {h.hypothesis_id for h in hypotheses}
     parts = [
-        Edge(h.parent_id, h.hypothesis_id, "decomposes_into")
+        GraphEdge(type="decomposes_into", source=h.parent_id, target=h.hypothesis_id)
         for h in hypotheses
         if h.parent_id is not None and h.parent_id in known
     ]
     named = [(h.hypothesis_id, about(h)) for h in hypotheses]
     links = [
-        Edge(one, other, "linked")
+        GraphEdge(type="linked", source=one, target=other)
         for (one, its), (other, theirs) in combinations(named, 2)
         if not its.isdisjoint(theirs)
     ]
     return parts + links
 
 
-def neighbours(edges: Iterable[Edge]) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
+def neighbours(edges: Iterable[GraphEdge]) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
     """The children of each hypothesis that has some, and the hypotheses that share a dimension with it."""
     children, linked = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for e in edges:
-        if e.kind == "decomposes_into":
+        if e.type == "decomposes_into":
             children[e.source].append(e.target)
         else:
             linked[e.source].append(e.target)
