@@ -64,24 +64,10 @@ from state.swarms import Swarms
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The stores that drafts and programs are read from."""
-
+class PipelineStores:
     pipelines: Pipelines
     programs: Programs
-
-
-@dataclass(frozen=True)
-class Preloading(Reading):
-    """The same for workers: they get the part of their population, too."""
-
     swarms: Swarms
-
-
-@dataclass(frozen=True)
-class ProgramDrafting(Reading):
-    """The same for who writes a draft."""
-
     lane: PiLane
 
 
@@ -103,7 +89,7 @@ class ServedDraft:
         return composed(self.base, self.version, reader, population)
 
 
-async def served(tag: str, stores: Reading, settings: Settings) -> ServedDraft | None:
+async def served(tag: str, stores: PipelineStores, settings: Settings) -> ServedDraft | None:
     """The served draft of a swarm; None: there is none, or pipelines are off."""
     if not settings.pipeline_enabled:
         return None
@@ -129,7 +115,7 @@ def terms_in(settings: Settings) -> PipelineTerms:
 
 
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)
-async def spec(request: OfSwarm, call: Call, stores: Reading, settings: Settings) -> Text | None:
+async def spec(request: OfSwarm, call: Call, stores: PipelineStores, settings: Settings) -> Text | None:
     """The drafted program; 204 while no draft is ready or confirmed."""
     tag = request.tag_in(settings)
     found = await served(tag, stores, settings)
@@ -151,7 +137,7 @@ class DraftPayload(Response):
     "pipeline::spec_payload", Http("GET", "/pipeline/spec_payload"), role=("viewer", "worker"), is_public=True
 )
 async def spec_payload(
-    request: OfSwarm, call: Call, stores: Preloading, settings: Settings
+    request: OfSwarm, call: Call, stores: PipelineStores, settings: Settings
 ) -> DraftPayload | None:
     """The draft for workers to preload; 204 while no draft is ready or confirmed."""
     tag = request.tag_in(settings)
@@ -263,7 +249,7 @@ class WrittenDraft(Response):
 
 
 @function("pipeline::draft", role="operator", writes=True, keeps_answer=False)
-async def accept(request: WriteDraft, stores: ProgramDrafting) -> DraftAsked:
+async def accept(request: WriteDraft, stores: PipelineStores) -> DraftAsked:
     """Ask the lane `pi`; without a language model write the draft by the templates."""
     if await stores.lane.asked(FUNCTION, request.tag, request.number):
         return DraftAsked(tag=request.tag, became="asked")
@@ -280,7 +266,7 @@ async def accept(request: WriteDraft, stores: ProgramDrafting) -> DraftAsked:
     keeps_answer=False,
     accept=accept,
 )
-async def draft(request: WriteDraft, call: Call, stores: ProgramDrafting, author: Author) -> WrittenDraft:
+async def draft(request: WriteDraft, call: Call, stores: PipelineStores, author: Author) -> WrittenDraft:
     """Write a draft for the predicted decision of its batch.
 
     If the process is killed, the next one writes the draft, unless its batch has ended.
@@ -288,7 +274,7 @@ async def draft(request: WriteDraft, call: Call, stores: ProgramDrafting, author
     return WrittenDraft(tag=request.tag, author=await _written(request, stores, author))
 
 
-async def _written(request: WriteDraft, stores: ProgramDrafting, author: Author | None) -> str | None:
+async def _written(request: WriteDraft, stores: PipelineStores, author: Author | None) -> str | None:
     """Who wrote the draft; None: it is no longer wanted."""
     p, _ = await stores.pipelines.read(request.tag)
     if p.draft is None or p.draft.number != request.number or p.draft.state != "drafting":
@@ -321,7 +307,7 @@ class AdoptedDraft(Response):
 
 
 @function("pipeline::adopt", On("pipeline.confirmed"), role="operator", writes=True, keeps_answer=False)
-async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
+async def adopt(request: AdoptDraft, stores: PipelineStores) -> AdoptedDraft:
     """Write a confirmed draft as a version, for workers that do not preload drafts."""
     tag = request.tag
     found = await stores.pipelines.confirmed(tag)
