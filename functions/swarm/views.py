@@ -7,13 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.kernel.contract import Response
-from functions.swarm.rules.handing_out import note
 from functions.swarm.rules.trial_proposals import line_of
 from functions.swarm.rules.trials import eligibility_of
 from state.decisions import HandOut
 from state.errors import NotFound
 from state.policy import TickSource
-from state.records import Dimension, Experiment, ProposedDimension, stamp, stamped
+from state.records import Dimension, Experiment, Idea, ProposedDimension, stamp, stamped
 from state.records.swarms import DimensionFields, ProposedFields
 from state.swarm_facts import TrialFacts
 
@@ -86,35 +85,36 @@ class HandedOut(Response):
 
 
 def handed_out_view(run_id: str, out: HandOut, source: TickSource) -> HandedOut:
-    statement = out.idea.hypothesis
-    return HandedOut(
-        exp_id=run_id,
-        run_id=run_id,
-        config_delta=out.idea.config_delta or {},
-        budget_seconds=round(out.budget_s),
-        priority=out.priority,
-        note=note(out.strategy, out.population_id, statement),
-        population_id=out.population_id,
-        population_strategy=out.strategy,
-        hypothesis_id=out.idea.hypothesis_id,
-        hypothesis_statement=statement,
-        tick_source=source,
-    )
+    return _handed_out(run_id, out.idea, out.strategy, out.population_id, out.budget_s, out.priority, source)
 
 
 def handed_out_again_view(run: Experiment, source: TickSource) -> HandedOut:
     strategy, population_id = run.population_strategy or "", run.population_id or ""
+    priority, budget_s = run.proposal_priority or 0.0, run.budget_s or 0.0
+    return _handed_out(run.experiment_id, run, strategy, population_id, budget_s, priority, source)
+
+
+def _handed_out(
+    run_id: str,
+    of: Idea | Experiment,
+    strategy: str,
+    population_id: str,
+    budget_s: float,
+    priority: float,
+    source: TickSource,
+) -> HandedOut:
     return HandedOut(
-        exp_id=run.experiment_id,
-        run_id=run.experiment_id,
-        config_delta=run.config_delta or {},
-        budget_seconds=round(run.budget_s or 0),
-        priority=run.proposal_priority or 0.0,
-        note=note(strategy, population_id, run.hypothesis),
+        exp_id=run_id,
+        run_id=run_id,
+        config_delta=of.config_delta or {},
+        budget_seconds=round(budget_s),
+        priority=priority,
+        # the published form
+        note=f"{strategy} · {population_id} — {of.hypothesis}",
         population_id=population_id,
         population_strategy=strategy,
-        hypothesis_id=run.hypothesis_id,
-        hypothesis_statement=run.hypothesis,
+        hypothesis_id=of.hypothesis_id,
+        hypothesis_statement=of.hypothesis,
         tick_source=source,
     )
 

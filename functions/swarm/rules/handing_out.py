@@ -267,8 +267,3 @@ def checked_config(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -
                 hint=f"they are {', '.join(known) or 'not defined yet'}",
             )
     return {name: value_of(known[name], value) for name, value in config.items()}
-
-
-def note(strategy: str, population_id: str, statement: str) -> str:
-    """The note of a config in the published form."""
-    return f"{strategy} · {population_id} — {statement}"
