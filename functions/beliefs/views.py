@@ -65,12 +65,9 @@ class Belief(Response):
 
 
 def belief_of(h: Hypothesis) -> Belief:
-    return Belief(
-        hypothesis_id=h.hypothesis_id,
-        statement=short(h.statement, 200),
-        status=h.settled or h.status,
-        posterior_mean=round(h.probability, 3),
-        n_experiments=h.n_experiments,
+    p = round(h.probability, 3)
+    return view_of(
+        Belief, h, statement=short(h.statement, 200), status=h.settled or h.status, posterior_mean=p
     )
 
 
