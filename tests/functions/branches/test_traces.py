@@ -31,13 +31,20 @@ async def forest(tag: TagUnderTest) -> TagUnderTest:
 
 async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(forest: TagUnderTest) -> None:
     one, two = await forest.selected(), await forest.selected()
-    third = await forest.told("/api/trace/select", tag=TAG)
+    ask = {"tag": TAG, "request_id": "r1"}
+    third = await forest.told("/api/trace/select", **ask)
     assert [s["kind"] for s in (one, two)] == ["new_root", "new_root"]
     assert [s["trace_id"] for s in (one, two)] == ["mar11-t1", "mar11-t2"]
     assert [(s["parent_ids"], s["local_selection"]) for s in (one, two)] == [([], [])] * 2
     assert (third["status"], third["reason"]) == ("wait", "all_busy")
     assert 0 < third["retry_after"] <= 15
     assert third["selection_id"] is None
+
+    waiting = asyncio.create_task(forest.told("/api/trace/select", **ask, wait=50))
+    await asyncio.sleep(0)
+    await forest.told("/api/trace/release", selection_id=one["selection_id"])
+    found = await asyncio.wait_for(waiting, 30)
+    assert (found["status"], found["kind"]) == ("selected", "new_root"), "it is woken"
 
 
 async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) -> None:
@@ -50,20 +57,15 @@ async def test_the_same_request_gets_the_same_selection(forest: TagUnderTest) ->
     assert len(await forest.events("selection.opened")) == 1
 
 
-async def test_whoever_waits_is_woken_by_a_free_slot(forest: TagUnderTest) -> None:
-    one, _ = await forest.selected(), await forest.selected()
-    ask = {"tag": TAG, "request_id": "r1"}
-    assert (await forest.told("/api/trace/select", **ask))["status"] == "wait"
-    waiting = asyncio.create_task(forest.told("/api/trace/select", **ask, wait=50))
-    await asyncio.sleep(0)
-    await forest.told("/api/trace/release", selection_id=one["selection_id"])
-    found = await asyncio.wait_for(waiting, 30)
-    assert (found["status"], found["kind"]) == ("selected", "new_root")
-
-
 async def test_a_lease_that_ends_frees_the_slot_without_any_cron(forest: TagUnderTest) -> None:
     one, two = await forest.selected(), await forest.selected()
-    await run_out(forest, one["selection_id"])
+    key = forest.lab.keys("open_selections", TAG)
+    await forest.lab.command("ZADD", key, repr(await forest.lab.now() + 60), two["selection_id"])
+    renewed = await forest.told("/api/trace/renew", selection_id=two["selection_id"])
+    left = float(await forest.lab.command("ZSCORE", key, two["selection_id"])) - await forest.lab.now()
+    assert 890 < left <= 900, "a renewed lease lasts its whole length again"
+    assert (renewed["status"], renewed["held_by"]) == ("open", None)
+    await forest.lab.command("ZADD", key, "1", one["selection_id"])
 
     third = await forest.selected()
 
@@ -91,21 +93,6 @@ async def test_an_experiment_keeps_its_selection_open_however_long_it_takes(fore
     assert shown["open_selections"] == 0
     assert [(t["status"], t["in_flight"]) for t in shown["traces"]] == [("dead", 0)]
     assert (await forest.selected())["kind"] == "new_root"
-
-
-async def test_a_renewed_lease_lasts_its_whole_length_again(forest: TagUnderTest) -> None:
-    one = await forest.selected()
-    key = forest.lab.keys("open_selections", TAG)
-    await forest.lab.command("ZADD", key, repr(await forest.lab.now() + 60), one["selection_id"])
-    renewed = await forest.told("/api/trace/renew", selection_id=one["selection_id"])
-    left = float(await forest.lab.command("ZSCORE", key, one["selection_id"])) - await forest.lab.now()
-    assert 890 < left <= 900
-    assert (renewed["status"], renewed["held_by"]) == ("open", None)
-
-
-async def run_out(tag: TagUnderTest, selection_id: str) -> None:
-    """As if the lease on a selection had run out."""
-    await tag.lab.command("ZADD", tag.lab.keys("open_selections", TAG), "1", selection_id)
 
 
 async def test_what_cannot_be_selected_or_merged_is_refused_in_its_own_way(forest: TagUnderTest) -> None:

@@ -22,10 +22,6 @@ SEARCHES = Shape("exploit", center=CENTER)
 USUAL = swarm_policy(Policy())
 
 
-def begins_with_a_reference(number: int, purpose: Purpose = TESTS, **fields: object) -> bool:
-    return reference_config(worker(number, **fields), purpose, SOME) is not None
-
-
 def population(name: str, strategy: SwarmStrategy, target: int, **shapes: Any) -> Population:
     shape = Shape(strategy, free=("LR",), center=CENTER)
     return Population(name, strategy, f"hyp_{name}", "LR matters", target=target, shape=shape, **shapes)
@@ -53,19 +49,40 @@ def worker(number: int, **fields: object) -> SwarmWorker:
     return SwarmWorker.model_validate(plain | usual | fields)
 
 
-def test_every_second_compared_run_is_a_reference_run_and_half_of_the_workers_begin_with_one() -> None:
-    begin = [begins_with_a_reference(n) for n in range(1, 9)]
-    later = [begins_with_a_reference(n, population_id="pop_1") for n in range(1, 9)]
-    assert sum(begin) == 4
-    assert not any(later)
-    assert begins_with_a_reference(1, population_id="pop_1", compared=1)
+CELLS = Purpose("validate", Shape("validate", free=("OPTIMIZER",), center=CENTER))
+BASELINES: EvidencePolicy = "baseline"
+LATER = {"population_id": "pop_1"}
 
 
-def test_a_claim_that_irrelevance_will_settle_has_one_reference_run_for_three_others() -> None:
-    purpose = replace(TESTS, tests_for_reference=3)
-    found = [begins_with_a_reference(1, purpose, population_id="pop_1", compared=n) for n in range(5)]
-    assert found == [False, False, False, True, True]
-    assert begins_with_a_reference(1, purpose)
+@pytest.mark.parametrize(
+    ("purpose", "fields", "begins"),
+    [
+        (TESTS, {}, True),  # half of the workers, those with an odd number
+        (TESTS, {"number": 2}, False),
+        (TESTS, LATER, False),
+        (TESTS, LATER | {"compared": 1}, True),  # every second run
+        (replace(TESTS, tests_for_reference=3), {}, True),
+        (replace(TESTS, tests_for_reference=3), LATER | {"compared": 2}, False),
+        (replace(TESTS, tests_for_reference=3), LATER | {"compared": 3}, True),
+        (CELLS, {}, False),
+        (CELLS, LATER | {"compared": 9}, False),
+        (replace(CELLS, evidence=BASELINES), {}, False),
+        (replace(TESTS, evidence=BASELINES), {}, False),
+        (Purpose("exploit", TESTS.shape), {}, False),
+    ],
+)
+def test_a_run_is_a_reference_run_where_its_claim_needs_one(
+    purpose: Purpose, fields: dict[str, Any], begins: bool
+) -> None:
+    worker_after = worker(**{"number": 1} | fields)
+    assert (reference_config(worker_after, purpose, SOME) is not None) is begins
+
+
+def test_cells_of_a_test_are_run_to_their_end_and_where_baselines_are_the_evidence_all_runs_test() -> None:
+    assert CELLS.is_compared
+    assert not is_reference(CENTER, CELLS)
+    published, tests = USUAL.changed({"belief.evidence": BASELINES}), claiming("a", 30)
+    assert {purpose_of(tests, [tests], published, n / 10).strategy for n in range(10)} == {"investigate"}
 
 
 def test_claims_with_fewer_reference_runs_are_tested_more_within_their_share() -> None:
@@ -103,22 +120,6 @@ def test_runs_that_test_no_claim_look_for_the_best_config() -> None:
     assert (last.strategy, last.shape) == ("exploit", SEARCHES)
     assert not last.is_compared
     assert tests.queued == SEARCHES
-
-
-@pytest.mark.parametrize("evidence", ["matched", "baseline"])
-def test_cells_of_a_test_need_no_reference_runs_and_are_run_to_their_end(evidence: EvidencePolicy) -> None:
-    cells = Purpose("validate", Shape("validate", free=("OPTIMIZER",), center=CENTER), evidence)
-    assert not begins_with_a_reference(1, cells)
-    assert not begins_with_a_reference(1, cells, population_id="pop_1", compared=9)
-    assert not is_reference(CENTER, cells)
-    assert cells.is_compared
-
-
-def test_where_workers_own_baselines_are_the_evidence_every_run_is_for_the_claim() -> None:
-    published, tests = USUAL.changed({"belief.evidence": "baseline"}), claiming("a", 30)
-    assert {purpose_of(tests, [tests], published, n / 10).strategy for n in range(10)} == {"investigate"}
-    assert not begins_with_a_reference(1, Purpose("investigate", TESTS.shape, published.belief.evidence))
-    assert not begins_with_a_reference(1, Purpose("exploit", TESTS.shape))
 
 
 def test_a_reference_run_is_of_the_reference_config_whatever_the_claim_allows() -> None:

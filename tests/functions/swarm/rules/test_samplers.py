@@ -40,7 +40,6 @@ from tests.functions.swarm.rules.sample import (
     RESULTS,
     SHAPES,
     SOME,
-    at,
     bowl,
     by_optimizer,
     dimension,
@@ -129,15 +128,6 @@ def test_equal_results_teach_nothing_and_stop_nothing(sampler: ConfigSampler) ->
     proposals = proposed(sampler, runs([0.25] * 26))
     assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
     assert len({p.config["LAYERS"] for p in proposals}) >= 4
-
-
-@each
-def test_where_all_is_frozen_every_proposal_is_the_one_config(sampler: ConfigSampler) -> None:
-    stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
-    config: dict[str, Value] = {"DEPTH": 8, "OPTIMIZER": "sgd"}
-    seen = runs([0.1, 0.2, 0.3], stands)
-    assert [p.config for p in promoted(seen, stands, Random(1))] == [config]
-    assert [p.config for p in proposed(sampler, seen, stands, n=5)] == [config] * 5
 
 
 @given(st.lists(RESULTS, min_size=1, max_size=30))

@@ -9,8 +9,6 @@ from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from functions.swarm.rules.rooms import Allowed, room_of, section_of, sections_of, sections_of_claim
 from functions.swarm.rules.shapes import CANARY_SHARE, Shape, contradictions, drawn_config
@@ -21,11 +19,9 @@ from tests.functions.swarm.rules.sample import (
     LAYERS,
     LR,
     OPTIMIZER,
-    SHAPES,
     SOME,
     at,
     dimension,
-    swarms,
 )
 
 CENTER: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
@@ -47,18 +43,6 @@ def numbers(configs: Sequence[Mapping[str, Value]], name: str) -> list[float]:
 def moved(config: Mapping[str, Value]) -> set[str]:
     """The dimensions that do not stand at the center."""
     return {name for name, value in config.items() if value != CENTER[name]}
-
-
-@given(swarms(), SHAPES, st.integers(0, 2**32))
-def test_a_constraint_is_honoured_or_told_of(dimensions: list[Dimension], shape: Shape, seed: int) -> None:
-    config = drawn_config(dimensions, shape, Random(seed))
-    told = " ".join(contradictions(dimensions, shape))
-    for found in dimensions:
-        allowed = shape.constraint.get(found.name)
-        if allowed is not None and f"'{found.name}'" not in told:
-            room = room_of(found, allowed)
-            assert room is not None
-            assert room.holds(config[found.name])
 
 
 def test_a_float_log_is_drawn_by_factors() -> None:
