@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from bench._report import Bench
-from functions.beliefs.rules.evidence import ARCHIVED, MOST_KEPT, outcome_of
+from functions.beliefs.rules.evidence import ARCHIVED, outcome_of
 from functions.beliefs.rules.learning import BeliefState, after, after_run
 from functions.beliefs.rules.posterior import posterior_of
 from functions.beliefs.rules.terms import COMPARED, BeliefTerms, FinishedRun, Survivors, band_of, strategy_of
@@ -50,6 +50,8 @@ from state.records import Evidence, Hypothesis
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
+KEPT = 64
+"""Waiting runs, and unused reference runs, that are kept for a claim."""
 MOST = 200
 """Most outcomes of a claim."""
 SIGMA = 1.0
@@ -159,7 +161,7 @@ class ClaimSwarm:
         unused = [*self.known.unused, run] if is_reference and strategy in COMPARED else self.known.unused
         known = replace(self.known, unused=unused)
         after_it = after_run(run, known, self.terms, now=0.0)
-        waiting, unused = after_it.waiting[-MOST_KEPT:], after_it.unused[-MOST_KEPT:]
+        waiting, unused = after_it.waiting[-KEPT:], after_it.unused[-KEPT:]
         self.known = replace(after_it, waiting=waiting, unused=unused)
         self.hypothesis = self.known.hypothesis
 

@@ -14,7 +14,7 @@ from functions.beliefs.rules.declaring import adapted, begun, reopened
 from functions.beliefs.rules.gate import GateAnswer, Gated, gated
 from functions.beliefs.rules.posterior import PosteriorPoint, trajectory
 from functions.beliefs.rules.sharing import reference_config, shared_out, texts
-from functions.beliefs.views import EvidenceView, HypothesisView, evidence_view, hypothesis_view
+from functions.beliefs.views import EvidenceView, HypothesisView, hypothesis_view
 from functions.kernel.contract import (
     Call,
     Command,
@@ -32,6 +32,7 @@ from state.errors import Conflict
 from state.hypotheses import Hypotheses
 from state.ids import ExperimentId, Id
 from state.ids import Tag as TagName
+from state.records import view_of
 from state.records.hypotheses import HypothesisSource
 from state.settings import Settings
 
@@ -249,7 +250,7 @@ async def get(request: ReadHypothesis, hypotheses: Hypotheses, settings: Setting
     """A hypothesis with its belief and its newest evidence."""
     found = await hypotheses.get(request.tag_in(settings), request.hypothesis_id)
     return FoundHypothesis(
-        hypothesis=hypothesis_view(found), evidence=[evidence_view(e) for e in found.evidence]
+        hypothesis=hypothesis_view(found), evidence=[view_of(EvidenceView, e) for e in found.evidence]
     )
 
 
@@ -283,7 +284,7 @@ async def history(request: ReadHypothesis, hypotheses: Hypotheses, settings: Set
         n=found.n_experiments,
         start=start,
         steps=[
-            BeliefStep(evidence=evidence_view(said), at=at, after=point)
+            BeliefStep(evidence=view_of(EvidenceView, said), at=at, after=point)
             for (said, point), at in zip(steps, times, strict=True)
         ],
     )

@@ -84,10 +84,6 @@ class EvidenceView(Response):
     contrast: float | None
 
 
-def evidence_view(e: Evidence) -> EvidenceView:
-    return view_of(EvidenceView, e)
-
-
 # -- A checkpoint of a swarm's journal as Markdown.
 #
 # Statements and rationales are words of models and people. They are put into code spans, so that they make no

@@ -236,11 +236,11 @@ async def list_programs(request: ListPrograms, programs: Programs, settings: Set
     """Versions of a tag's program, the newest first, with who wrote each, when and why."""
     tag = request.tag_in(settings)
     versions, count = await programs.versions(tag, request.offset, request.limit)
-    return ListedPrograms(tag=tag, count=count, versions=[_view(v) for v in versions])
-
-
-def _view(v: ProgramVersion) -> ProgramView:
-    return view_of(ProgramView, v, written_at=stamp(v.at), text=v.block)
+    return ListedPrograms(
+        tag=tag,
+        count=count,
+        versions=[view_of(ProgramView, v, written_at=stamp(v.at), text=v.block) for v in versions],
+    )
 
 
 REFRESH_S = 30.0

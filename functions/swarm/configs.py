@@ -296,7 +296,11 @@ async def result(request: SendResult, call: Call, stores: JoiningStores) -> Take
         if e.worker_id is None:
             raise not_of_a_swarm(request.exp_id)
         check_worker(call.caller, e.worker_id)
-        check_worker_named(request.worker_id, e.worker_id, e.experiment_id)
+        if request.worker_id != e.worker_id:
+            raise Forbidden(
+                f"{e.experiment_id} was handed out to {e.worker_id!r}, not to {request.worker_id!r}",
+                hint="send the worker_id that asked for the run",
+            )
         if e.status in FINAL:
             return change.idle(run)
         if e.status == "stopped":
@@ -327,15 +331,6 @@ async def result(request: SendResult, call: Call, stores: JoiningStores) -> Take
 
     run = await experiments.judging(request.exp_id, taken)
     return TakenResult(ok=True, total_experiments=await stores.swarms.results(run.tag.name))
-
-
-def check_worker_named(said: str, owner: str, run_id: str) -> None:
-    """Refuse a result under another worker's name. Raises Forbidden: the run is another worker's."""
-    if said != owner:
-        raise Forbidden(
-            f"{run_id} was handed out to {owner!r}, not to {said!r}",
-            hint="send the worker_id that asked for the run",
-        )
 
 
 class SweptSwarms(Response):

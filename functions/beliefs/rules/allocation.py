@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from state.records import Hypothesis, Verdict
+from functions.beliefs.rules.evidence import ARCHIVED
+from state.records import Hypothesis
 
 MOONSHOT: Final = "moonshot"
 """Name of the population that tests no hypothesis and explores the ends of the ranges."""
@@ -29,8 +30,6 @@ CONVERGED_SUPPORT: Final = 0.85
 """Least support probability of a converged hypothesis."""
 CONVERGED_AFTER: Final = 15
 """Least number of its results."""
-ENDED: Final[frozenset[Verdict | None]] = frozenset({"refuted", "irrelevant"})
-"""Verdicts after which a hypothesis has no workers."""
 LEAST_SPREAD: Final = 0.3
 """Ranges of information values below this are not widened further."""
 SPREAD_UNITS: Final = 3.0
@@ -111,7 +110,7 @@ class _Party:
 
 def _parties(hypotheses: Sequence[Hypothesis], temperature: float) -> list[_Party]:
     """Open hypotheses, the most valuable first, then by id."""
-    values = {h.hypothesis_id: information_value(h) for h in hypotheses if h.settled not in ENDED}
+    values = {h.hypothesis_id: information_value(h) for h in hypotheses if h.settled not in ARCHIVED}
     if not values:
         return []
     highest = max(values.values())
@@ -124,7 +123,7 @@ def _parties(hypotheses: Sequence[Hypothesis], temperature: float) -> list[_Part
             minimum(h),
         )
         for h in hypotheses
-        if h.settled not in ENDED
+        if h.settled not in ARCHIVED
     ]
     return sorted(found, key=lambda party: (-party.value, party.name))
 

@@ -206,7 +206,7 @@ def bootstrapped(
     """
     statements, made = dict(known), list[Hypothesis]()
     for dimension in dimensions:
-        statement = claim_of(dimension.name)
+        statement = f"{dimension.name} matters"
         varies = not (dimension.frozen or dimension.on_trial or _has_one_value(dimension))
         if not varies or statement in statements.values():
             continue
@@ -228,11 +228,6 @@ def bootstrapped(
 def _has_one_value(dimension: Dimension) -> bool:
     room = room_of(dimension)
     return room is not None and room.single
-
-
-def claim_of(dimension: str) -> str:
-    """The first claim about a dimension."""
-    return f"{dimension} matters"
 
 
 def adapted(facts: ProposalFacts) -> list[Hypothesis]:

@@ -23,7 +23,7 @@ from state.records import Evidence, Hypothesis, Value
 # J. Am. Stat. Assoc. 41, 1946). It still counts as a contrast: a dimension that changes nothing shows by its ties.
 
 ARCHIVED = frozenset({"refuted", "irrelevant"})
-"""Verdicts after which runs are no evidence any more."""
+"""Verdicts after which a hypothesis has no workers, and runs are no evidence for it any more."""
 SHARE = 0.2
 """Largest share of recent evidence that one worker may contribute without reference runs of its own. A worker that
 always wins then raises the win share of an even claim to 0.6 at most, which decides nothing."""
@@ -254,8 +254,6 @@ def _allows(allowed: Any, value: Value) -> bool:
 
 PATIENCE = 8
 """Runs that may wait before the oldest one is compared with another worker's reference run."""
-MOST_KEPT = 64
-"""Waiting runs, and unused reference runs, that are kept for each hypothesis."""
 
 Pair = tuple[FinishedRun, FinishedRun]
 
@@ -265,7 +263,7 @@ def pairs(
 ) -> list[Pair]:
     """The pairs that waiting candidates and unused reference runs, each oldest first, make now.
 
-    Pairs depend on workers and time, never on values. Callers keep the newest MOST_KEPT of the runs that are left.
+    Pairs depend on workers and time, never on values. Callers keep the newest of the runs that are left.
     """
     found: list[Pair] = []
     alone, unused = list(waiting), list(references)

@@ -135,7 +135,10 @@ def snapshot(facts: JournalFacts) -> BeliefSnapshot:
         version=facts.version,
         results=facts.results,
         references=facts.references,
-        beliefs={h.hypothesis_id: _stand(h) for h in facts.hypotheses},
+        beliefs={
+            h.hypothesis_id: JournalBelief(h.probability, h.n_experiments, h.status, h.settled)
+            for h in facts.hypotheses
+        },
         populations=_staffs(facts),
     )
 
@@ -164,10 +167,6 @@ def chapter(facts: JournalFacts) -> Chapter:
 def _is_new(h: Hypothesis, earlier: JournalBelief | None) -> bool:
     """Whether it was proposed or reopened since the last checkpoint."""
     return earlier is None or (earlier.settled in ARCHIVED and h.settled not in ARCHIVED)
-
-
-def _stand(h: Hypothesis) -> JournalBelief:
-    return JournalBelief(h.probability, h.n_experiments, h.status, h.settled)
 
 
 def _staffs(facts: JournalFacts) -> dict[str, Staff]:

@@ -86,7 +86,7 @@ def merged(wish: Wish, facts: SelectionFacts, main: Key) -> MergePlan:
     """The merge that a wish asks for. Raises Conflict: none, or no trace to extend. NotFound: no such trace."""
     live = {t.trace_id: t for t in facts.forest.live}
     if wish.into is not None and wish.into not in live:
-        raise ended(wish.into, _named(wish.into, wish, facts).status)
+        raise ended(wish.into, named_trace(wish.into, wish, facts).status)
     traces, nodes = _sources(wish, facts, live)
     grows = [t for t in traces if t.trace_id in live]
     name = wish.into or next((t.trace_id for t in grows), None)
@@ -117,7 +117,7 @@ def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tu
     """The traces that a merge combines, and its parents."""
     match wish.selector:
         case "explicit":
-            traces = [_named(name, wish, facts) for name in dict.fromkeys(wish.sources)]
+            traces = [named_trace(name, wish, facts) for name in dict.fromkeys(wish.sources)]
             for trace in traces:
                 if trace.status != "live":
                     raise ended(trace.trace_id, trace.status)
@@ -148,7 +148,8 @@ def _best_base(traces: Iterable[Trace], parents: Collection[str], facts: Selecti
     return {"base_experiment_id": base, "base_commit_sha": commit_sha}
 
 
-def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:
+def named_trace(name: str, wish: Wish, facts: SelectionFacts) -> Trace:
+    """The trace that a wish names. Raises NotFound: the tag has none of this name."""
     found = facts.traces.get(name)
     if found is None or found.tag != wish.tag:
         raise unknown_trace(wish.tag, name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from functions.branches.rules.ancestry import check_parents, parents_named
 from functions.branches.rules.forest import next_start, replanted, schedulers_view
-from functions.branches.rules.merging import ended, merged, no_room, single_mode
+from functions.branches.rules.merging import ended, merged, named_trace, no_room, single_mode
 from functions.branches.rules.schedulers import TraceScheduler, checked_params, ranking, turn_taken
 from functions.experiments.rules.verdict import main_key
 from functions.pool.rules.health import is_stale
@@ -16,7 +16,6 @@ from functions.trust.rules.noise import near_scores
 from state.errors import Conflict
 from state.ids import OWN_LINE, trace_id_of
 from state.records import SelectionKind, Tag, Trace
-from state.refusals import unknown_trace
 from state.selecting import Needs, SelectionDecision, SelectionFacts, SelectionWait, Wish
 
 RETRY_S = (1.0, 15.0)
@@ -114,10 +113,8 @@ def _pick(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler | None) -
     if wish.parent_ids:
         return _from_node(wish, facts)
     if wish.trace_id is not None:
-        trace = facts.traces.get(wish.trace_id)
-        if trace is None or trace.tag != wish.tag:
-            raise unknown_trace(wish.tag, wish.trace_id)
-        return _Pick("extend", {"reason": "its caller named the trace"}, [trace])
+        named = named_trace(wish.trace_id, wish, facts)
+        return _Pick("extend", {"reason": "its caller named the trace"}, [named])
     if scheduler is None:
         return _open(wish, facts)
     return _in_turn(wish, facts, scheduler)

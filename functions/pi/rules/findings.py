@@ -176,7 +176,8 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
     tag, best = due.tag, ground.best
     noise = ground.noise.noise
     dimensions = beliefs.dimensions
-    best_part, rejected = regions_of(dimensions, judged(ground.configs), tag.direction)
+    runs = [(json.loads(config), float(delta)) for config, delta in ground.configs]
+    best_part, rejected = regions_of(dimensions, runs, tag.direction)
     stays = [h for h in beliefs.open if h.settled is not None]
     return Findings(
         tag=tag.name,
@@ -205,11 +206,6 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
         untried=underexplored(ground.categories, categories),
         fruitful=high_yield(ground.categories),
     )
-
-
-def judged(configs: Sequence[tuple[str, str]]) -> list[tuple[Mapping[str, Value], float]]:
-    """Configs that ran to their end, with their deltas."""
-    return [(json.loads(config), float(delta)) for config, delta in configs]
 
 
 def regions_of(
