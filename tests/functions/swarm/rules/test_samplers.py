@@ -22,6 +22,7 @@ from functions.swarm.rules.proposals import (
     ConfigSampler,
     History,
     Observation,
+    canonical,
     promoted,
     scored,
     top_configs,
@@ -253,7 +254,7 @@ def test_a_poisoned_result_does_not_blind_the_model(poison: float) -> None:
     assert mean_of(after) < 0.5 * BLIND
 
 
-def test_what_is_pending_is_not_proposed_again() -> None:
+def test_what_is_pending_or_in_the_same_batch_is_not_proposed_again() -> None:
     seen = learned()
     first = of_model(seen, n=1)[0].config
     values = [(layers, optimizer) for layers in range(1, 6) for optimizer in OPTIMIZER.categories or ()]
@@ -266,6 +267,7 @@ def test_what_is_pending_is_not_proposed_again() -> None:
 
     assert again != first
     assert other != best
+    assert len({canonical(p.config) for p in of_model(small, few, n=12)}) == 12
 
 
 def valley(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
