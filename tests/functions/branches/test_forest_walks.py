@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -22,105 +21,72 @@ class Walk:
     """Somebody who does what comes to mind; refusals are as good as answers."""
 
     def __init__(self, client: httpx.AsyncClient, process: Process, seed: int) -> None:
-        self.client, self.process, self.chance = client, process, random.Random(seed)
+        self.client, self.lab, self.chance = client, process.lab, random.Random(seed)
         self.selections: list[str] = []
         self.experiments: list[str] = []
         self.log: list[str] = []
 
-    async def ask(self, path: str, **body: Any) -> dict[str, Any]:
+    async def ask(self, path: str, **body: Any) -> None:
         response = await curl(self.client, f"/api/{path}", body)
         assert response.status_code < 500, response.text
         answer: dict[str, Any] = response.json()
         said = answer.get("code") or answer.get("status") or answer.get("detail") or ""
         self.log.append(f"{path} {body}: {response.status_code} {said}")
-        return answer
-
-    async def some_trace(self) -> str:
-        traces = (await told(self.client, "/api/trace/list", tag=TAG))["traces"]
-        return str(self.chance.choice(traces)["trace_id"]) if traces else f"{TAG}-t1"
-
-    def some(self, names: list[str]) -> str:
-        return self.chance.choice(names) if names else f"{TAG}-1"
-
-    # -- what may come to mind
-
-    async def select(self) -> None:
-        one, two = self.some(self.experiments), self.some(self.experiments)
-        wishes: list[dict[str, Any]] = [
-            *([{}] * 4),
-            *({"intent": intent} for intent in ("new_root", "extend", "branch")),
-            {"trace_id": await self.some_trace()},
-            *({"parent_ids": parents} for parents in ([one], list(dict.fromkeys([one, two])))),
-        ]
-        wish = self.chance.choice(wishes)
-        self.heard(await self.ask("trace/select", tag=TAG, **wish))
-
-    async def merge(self) -> None:
-        selector = self.chance.choice(["best_base", "near_miss"])
-        into = {"into": await self.some_trace()} if self.chance.random() < 0.5 else {}
-        self.heard(await self.ask("trace/merge", tag=TAG, selector=selector, **into))
-
-    def heard(self, answer: dict[str, Any]) -> None:
         if answer.get("status") == "selected":
             self.selections.append(answer["selection_id"])
-
-    async def register(self) -> None:
-        more = {"selection_id": self.some(self.selections)} if self.selections else {}
-        if self.chance.random() < 0.15:
-            named = self.experiments and self.chance.random() < 0.5
-            more = {"parent_id": self.some(self.experiments)} if named else {}
-        answer = await self.ask("experiment/register", **idea(TAG, **more))
-        if "number" in answer:
+        if path == "experiment/register" and "number" in answer:
             self.experiments.append(answer["experiment_id"])
 
-    async def complete(self) -> None:
-        value = round(self.chance.uniform(0.9, 1.1), 4)
-        await self.ask("experiment/complete", experiment_id=self.some(self.experiments), val_bpb=value)
-
-    async def crash(self) -> None:
-        kind = self.chance.choice(["oom", "timeout", "infra"])
-        await self.ask("experiment/crash", experiment_id=self.some(self.experiments), error="boom", kind=kind)
-
-    async def stop(self) -> None:
-        await self.ask("experiment/stop", experiment_id=self.some(self.experiments))
-
-    async def retract(self) -> None:
-        await self.ask("experiment/retract", experiment_id=self.some(self.experiments), reason="a mistake")
-
-    async def fall_silent(self) -> None:
-        name, lab = self.some(self.experiments), self.process.lab
-        if await lab.command("ZSCORE", lab.keys("open"), name) is not None:
-            await lab.command("ZADD", lab.keys("open"), "1", name)
-        await self.ask("pool/sweep")
-
-    async def run_out(self) -> None:
-        name, lab = self.some(self.selections), self.process.lab
-        key = lab.keys("open_selections", TAG)
-        if float(await lab.command("ZSCORE", key, name) or "inf") < math.inf:
-            await lab.command("ZADD", key, "1", name)
-
-    async def release(self) -> None:
-        await self.ask("trace/release", selection_id=self.some(self.selections))
-
-    async def close(self) -> None:
-        await self.ask("trace/close", tag=TAG, trace_id=await self.some_trace())
-
-    async def reopen(self) -> None:
-        await self.ask("trace/reopen", tag=TAG, trace_id=await self.some_trace())
-
-    async def switch(self) -> None:
-        await self.ask("trace/configure", tag=TAG, mode=self.chance.choice(["single", "multi", "multi"]))
-
-    async def new_epoch(self) -> None:
-        await self.ask("trace/configure", tag=TAG, new_epoch=True)
+    async def end(self, key: str, name: str) -> None:
+        """As if the lease of this experiment or selection had run out, where it has one."""
+        place = await self.lab.command("ZSCORE", self.lab.keys(*key.split()), name)
+        if place is not None and float(place) < math.inf:
+            await self.lab.command("ZADD", self.lab.keys(*key.split()), "1", name)
 
     async def step(self) -> None:
-        often: list[Callable[[], Awaitable[None]]] = [self.select, self.register, self.complete]
-        seldom = [self.crash, self.stop, self.release, self.merge]
-        seldom += [self.run_out, self.fall_silent, self.retract]
-        rarely = [self.close, self.reopen, self.switch, self.new_epoch]
-        drawn = self.chance.random()
-        await self.chance.choice(often if drawn < 0.75 else seldom if drawn < 0.93 else rarely)()
+        """What comes to mind often, seldom or rarely."""
+        chance, traces = self.chance, (await told(self.client, "/api/trace/list", tag=TAG))["traces"]
+        trace = chance.choice(traces)["trace_id"] if traces else f"{TAG}-t1"
+        one, two = chance.choices(self.experiments or [f"{TAG}-1"], k=2)
+        selection = chance.choice(self.selections or [f"{TAG}-s1"])
+        parents: list[dict[str, Any]] = [
+            {"parent_ids": each} for each in ([one], [*dict.fromkeys((one, two))])
+        ]
+        wishes = [{}, {}, {}, {}, {"trace_id": trace}, *parents]
+        wishes += [{"intent": intent} for intent in ("new_root", "extend", "branch")]
+        ideas = [{"selection_id": selection}] * 6 + [{"parent_id": one}, {}]
+        merge = {
+            "selector": chance.choice(["best_base", "near_miss"]),
+            **chance.choice([{"into": trace}, {}]),
+        }
+        often: list[tuple[str, dict[str, Any]]] = [
+            ("trace/select", {"tag": TAG, **chance.choice(wishes)}),
+            ("experiment/register", idea(TAG, **chance.choice(ideas))),
+            ("experiment/complete", {"experiment_id": one, "val_bpb": round(chance.uniform(0.9, 1.1), 4)}),
+        ]
+        crash = {"error": "boom", "kind": chance.choice(["oom", "timeout", "infra"])}
+        seldom: list[tuple[str, dict[str, Any]]] = [
+            ("experiment/crash", {"experiment_id": one, **crash}),
+            ("experiment/stop", {"experiment_id": one}),
+            ("experiment/retract", {"experiment_id": one, "reason": "a mistake"}),
+            ("trace/release", {"selection_id": selection}),
+            ("trace/merge", {"tag": TAG, **merge}),
+            ("pool/sweep", {}),
+            ("trace/sweep", {}),
+        ]
+        rarely: list[tuple[str, dict[str, Any]]] = [
+            ("trace/close", {"tag": TAG, "trace_id": trace}),
+            ("trace/reopen", {"tag": TAG, "trace_id": trace}),
+            ("trace/configure", {"tag": TAG, "mode": chance.choice(["single", "multi", "multi"])}),
+            ("trace/configure", {"tag": TAG, "new_epoch": True}),
+        ]
+        drawn = chance.random()
+        path, body = chance.choice(often if drawn < 0.75 else seldom if drawn < 0.93 else rarely)
+        if path == "pool/sweep":
+            await self.end("open", one)
+        if path == "trace/sweep":
+            await self.end(f"open_selections {TAG}", selection)
+        await self.ask(path, **body)
 
     async def finish_all(self) -> None:
         """Every experiment ends, every selection is given back."""
