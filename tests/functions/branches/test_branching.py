@@ -64,6 +64,15 @@ async def test_a_kept_merge_ends_the_other_traces(tag: TagUnderTest) -> None:
     assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2", "mar11-3"]
 
 
+async def test_a_merge_that_is_kept_after_its_epoch_ends_no_trace(tag: TagUnderTest) -> None:
+    await tag.branch()
+    await tag.grown(1.0, 1.1)
+    late = await tag.made(await tag.merge())
+    await tag.told("/api/trace/configure", tag=TAG, new_epoch=True)
+    assert (await tag.complete(late, 0.9))["status"] == "keep"
+    assert [t["status"] for t in (await tag.traces()).values()] == ["live", "live"]
+
+
 async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(tag: TagUnderTest) -> None:
     await tag.branch()
     await tag.grown(1.0, 1.01)
