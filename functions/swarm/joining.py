@@ -43,14 +43,8 @@ class JoiningStores:
     experiments: Experiments
     swarms: Swarms
     programs: Programs
-
-
-@dataclass(frozen=True)
-class Joining:
-    swarms: Swarms
     dimensions: Dimensions
     tokens: Tokens
-    programs: Programs
 
 
 BODY_LIMIT = 16 * 1024
@@ -99,11 +93,11 @@ class Welcome(Response):
     keeps_answer=False,
     knows_caller=True,
 )
-async def register(request: RegisterWorker, call: Call, joining: Joining, settings: Settings) -> Welcome:
+async def register(request: RegisterWorker, call: Call, stores: JoiningStores, settings: Settings) -> Welcome:
     """Join a swarm with a baseline: a name and a token of your own; a known worker brings another baseline."""
     tag = request.tag or settings.swarm_tag
     worker, served, swarm = await asyncio.gather(
-        joining.swarms.worker(request.worker_id), joining.programs.served(tag), joining.swarms.find(tag)
+        stores.swarms.worker(request.worker_id), stores.programs.served(tag), stores.swarms.find(tag)
     )
     if swarm is not None and swarm.tag.hidden_split:
         raise Conflict(
@@ -113,15 +107,15 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
     _check_baseline(request.baseline_bpb, swarm)
     if worker is not None:
         _check_again(request, call.caller, worker)
-        issued = await joining.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
+        issued = await stores.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
         if worker.tag != tag:
-            served = await joining.programs.served(worker.tag)
+            served = await stores.programs.served(worker.tag)
         return _welcome(*issued, served, call.lab_url(settings))
-    enrolling = await _admitted(request, call, joining, settings)
-    await _open_swarm(tag, joining.dimensions, settings)
+    enrolling = await _admitted(request, call, stores, settings)
+    await _open_swarm(tag, stores.dimensions, settings)
     is_invited = enrolling is not None or None not in (settings.swarm_secret, request.enroll_token)
     with counting(Quota(enrolling.name, settings.stored_bytes_a_day) if enrolling else enforced()):
-        issued = await joining.swarms.join(
+        issued = await stores.swarms.join(
             _asked(request, tag), call.caller.name, enrolling, is_limited=is_invited
         )
     return _welcome(*issued, served, call.lab_url(settings))
@@ -168,7 +162,7 @@ def _check_again(request: RegisterWorker, caller: Caller, worker: SwarmWorker) -
 
 
 async def _admitted(
-    request: RegisterWorker, call: Call, joining: Joining, settings: Settings
+    request: RegisterWorker, call: Call, stores: JoiningStores, settings: Settings
 ) -> Token | None:
     """The enroll token that a new worker has; None: it needs none, or knows the team's secret.
 
@@ -186,15 +180,15 @@ async def _admitted(
     if given is None:
         raise _not_admitted()
     with suppress(Unauthenticated):
-        token, proof = await joining.tokens.recognise(given)
+        token, proof = await stores.tokens.recognise(given)
         if token.kind == "enroll" and token.role == "worker":
-            await joining.tokens.take(proof, settings.rate_per_s)
+            await stores.tokens.take(proof, settings.rate_per_s)
             return token
     if secret is not None:
-        await joining.tokens.check_may_try(call.address)
+        await stores.tokens.check_may_try(call.address)
         if hmac.compare_digest(given.encode(), secret.get_secret_value().encode()):
             return None
-        await joining.tokens.take_try(call.address)
+        await stores.tokens.take_try(call.address)
     raise _not_admitted()
 
 
