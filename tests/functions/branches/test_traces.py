@@ -313,7 +313,7 @@ def test_traces_stand_in_columns_that_are_used_again_and_what_a_node_joins_or_le
         return experiment(number, **its, status=status, parent_ids=[f"t-{p}" for p in parents])
 
     def drawing(*nodes: Experiment) -> list[tuple[str, str]]:
-        """What stands in the columns, and what is said of the node."""
+        """The signs in the columns of each line, and its last words."""
         return [(line.partition("  t-")[0].rstrip(), line.rpartition("  ")[2]) for line in drawn(nodes)]
 
     roots = node(1, "t-t1"), node(2, "t-t2", status="discard")

@@ -1,4 +1,4 @@
-"""What a worker is handed out, whatever waits in the queue: a config of the dimensions, or a trial of a new one."""
+"""Configs and trials of new dimensions that workers are handed out, whatever waits in the queue."""
 
 from __future__ import annotations
 
