@@ -21,14 +21,12 @@ MOST_NAMED = 5
 
 
 class GraphEdge(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, defer_build=True, serialize_by_alias=True, validate_by_name=True, validate_by_alias=True
-    )
+    model_config = ConfigDict(frozen=True, defer_build=True, serialize_by_alias=True)
 
     type: Literal["decomposes_into", "linked"]
     """decomposes_into: the target is a part of the source. linked: both share a dimension; each pair once."""
-    source: str = Field(alias="from")
-    target: str = Field(alias="to")
+    source: str = Field(serialization_alias="from")
+    target: str = Field(serialization_alias="to")
 
 
 def edges_of(hypotheses: Sequence[Hypothesis]) -> list[GraphEdge]:
