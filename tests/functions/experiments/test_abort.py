@@ -8,10 +8,8 @@ import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process
-from state.experiments import Experiments
 from tests.labs import (
     add_gpu,
-    begun,
     crashed,
     events_of,
     idea,
@@ -85,21 +83,3 @@ async def test_where_the_lab_measures_an_agent_s_word_lifts_nothing(
     await refused(client, 409, "/api/experiment/submit", **idea())
     await told(client, "/api/experiment/submit", **idea(**BEST))
     assert await lifted(process) == []
-
-
-async def test_a_baseline_that_crashed_can_be_submitted_again(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client, policy={"on_abort": "block", "crash_limit": 1}, base_commit=BASE)
-    await add_gpu(client)
-    await told(client, "/api/experiment/submit", **idea())
-    await told(client, "/api/pool/dispatch")
-    fence = (await begun(process, "mar11-1")).fence
-    failed = {"experiment_id": "mar11-1", "attempt": 1, "fence": fence, "error": "no data"}
-    await told(client, "/api/experiment/crash", **failed)
-
-    await refused(client, 409, "/api/experiment/submit", **idea())
-    again = await told(client, "/api/experiment/submit", **idea(commit_sha=BASE, diff=""))
-
-    assert again["duplicate_of"] == "mar11-1"
-    assert (await Experiments(process.lab).get(again["experiment_id"])).status == "queued"

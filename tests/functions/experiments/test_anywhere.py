@@ -194,18 +194,6 @@ async def test_a_run_that_was_not_begun_waits_for_another_when_its_worker_leaves
     assert (await lab.ask("pool/leave", gpu_id=FAR, ended=True)) == {"in_pool": False}
 
 
-async def test_a_run_whose_patch_is_damaged_ends_and_holds_nobody_up(lab: Lab) -> None:
-    name = await lab.submitted()
-    await told(lab.http, "/api/pool/dispatch")
-    redis, digest = lab.process.lab, (await Experiments(lab.process.lab).get(name)).diff_id
-    await redis.command("SET", redis.keys("diffs", digest or ""), "another")
-
-    assert await lab.handed() is None
-
-    assert (await Experiments(redis).get(name)).status == "lost"
-    assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "idle"
-
-
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("gpu/renew", {"metric": 1.0}, "go together"),
     ("gpu/renew", {"metric": 1.0, "progress": 1.6}, "progress"),

@@ -225,22 +225,6 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(tag: TagUnderTes
     assert (await tag.told("/api/trace/audit", tag="mar11"))["violations"] == []
 
 
-@pytest.mark.parametrize("order", [("mar11-1", "mar11-1.2"), ("mar11-1.2", "mar11-1")])
-async def test_the_best_stays_what_the_baseline_measured_first(
-    tag: TagUnderTest, order: tuple[str, str]
-) -> None:
-    await opened(tag, gpus=2, baseline_repeats=1)
-    await submitted(tag)
-    assert await tag.leased() == ["mar11-1", "mar11-1.2"]
-    values = {"mar11-1": 1.0, "mar11-1.2": 1.1}
-
-    for name in order:
-        await ended(tag, name, values[name])
-
-    best = await tag.best()
-    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", 1.0)
-
-
 async def test_a_tag_whose_queue_is_broken_holds_up_no_other_tag(
     tag: TagUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:

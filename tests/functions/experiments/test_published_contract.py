@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
-from pydantic import ValidationError
 
-from functions.kernel.contract import CATEGORIES, Http
+from functions.kernel.contract import CATEGORIES
 from functions.kernel.process.lifecycle import Process
-from functions.kernel.table import table
 from tests.labs import (
     add_gpu,
     asked,
@@ -21,15 +18,12 @@ from tests.labs import (
     crashed,
     curl,
     dump,
-    events_of,
-    expire,
     idea,
     open_tag,
     problem,
     refused,
     registered,
     running,
-    silence,
     told,
     tried,
 )
@@ -308,40 +302,6 @@ async def test_a_pinned_strategy_survives_adapt_for_its_experiments(client: http
     assert by_default["pinned_until"] == 2 + 5
 
 
-async def play(http: httpx.AsyncClient, history: str) -> None:
-    """k keep, d discard far off, n near miss, c crash, i fault of the infrastructure."""
-    best = 2.0
-    for nth, what in enumerate(history):
-        if what in "ci":
-            await crashed(http, kind={"c": "oom", "i": "infra"}[what])
-        else:
-            best -= 0.01 if what == "k" else 0.0
-            value = best + {"k": 0.0, "d": 0.5, "n": 0.001}[what]
-            await tried(http, value, category=CATEGORIES[nth % 5])
-
-
-@pytest.mark.parametrize(
-    ("history", "mode"),
-    [
-        ("kdiii", "explore"),  # the infrastructure's faults are none; 20 % kept
-        ("knn" + "d" * 18, "combine"),  # near misses need not be recent
-        ("knnk" + "d" * 18, "ablation"),  # they miss the current best by far
-        ("kdccc", "exploit"),
-    ],
-)
-async def test_adapts_at_once_agree_and_decide_by_what_the_tag_has_finished(
-    client: httpx.AsyncClient, process: Process, history: str, mode: str
-) -> None:
-    await open_tag(client)
-    await play(client, history)
-
-    answers = await asyncio.gather(*(told(client, "/api/search/adapt", tag="mar11") for _ in range(5)))
-
-    assert {a["mode"] for a in answers} == {mode}
-    assert len({a["version"] for a in answers}) == 1
-    assert len(await events_of(process, "strategy.changed")) == (mode != "explore")
-
-
 async def test_an_empty_tag_begins_with_its_baseline(client: httpx.AsyncClient) -> None:
     opened = await open_tag(client)
 
@@ -396,26 +356,6 @@ async def test_briefs_and_suggestions_fit_into_two_thousand_tokens(client: httpx
     assert len(suggestion.content) <= 4 * 2000
 
 
-async def test_the_pool_lists_and_counts_every_gpu(
-    client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
-) -> None:
-    await open_tag(client)
-    for name in ("g0", "g1", "g2", "g3"):
-        await add_gpu(client, name)
-    await told(client, "/api/pool/acquire", experiment_id=await registered(client))
-    await told(operator, "/api/pool/drain", gpu_id="g1")
-    await silence(process.lab, "g2")
-    before = await dump(process.lab)
-
-    answer = await asked(client, "/api/pool/list")
-
-    states = {w["gpu_id"]: w["status"] for w in answer["workers"]}
-    assert states == {"g0": "training", "g1": "draining", "g2": "offline", "g3": "idle"}
-    counts = {"total": 4, "idle": 1, "training": 1, "offline": 1, "draining": 1, "unhealthy": 0}
-    assert {name: answer[name] for name in counts} == counts
-    assert await dump(process.lab) == before
-
-
 async def test_a_gpu_keeps_its_lease_as_it_registers_again_and_is_lent_next(
     client: httpx.AsyncClient,
 ) -> None:
@@ -461,29 +401,6 @@ async def test_a_drained_gpu_finishes_its_run_and_gets_no_other(
     assert undone["status"] == "idle"
 
 
-@pytest.mark.parametrize("gone", [silence, expire])
-async def test_the_sweep_ends_a_dead_lease_and_the_run_waits_again(
-    operator: httpx.AsyncClient, process: Process, gone: Callable[..., Awaitable[None]]
-) -> None:
-    await open_tag(operator)
-    await add_gpu(operator)
-    e = await running(operator, process)
-    await gone(process.lab, "host:gpu0")
-
-    swept = await told(operator, "/api/pool/sweep")
-    again = await told(operator, "/api/pool/sweep")
-    lease = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
-    late = await refused(operator, 409, "/api/experiment/complete", **lease, val_bpb=0.5)
-
-    assert swept["leases_ended"] == ["host:gpu0"]
-    assert swept["experiments"] == {e.experiment_id: "queued"}
-    assert (again["leases_ended"], again["experiments"]) == ([], {})
-    assert (late["experiment_status"], late["attempt"]) == ("queued", 2)
-    shown = await asked(operator, f"/api/experiment/{e.experiment_id}")
-    assert shown["attempts"]["1"]["status"] == "lost"
-    assert [r["val_bpb"] for r in shown["late_results"]] == [0.5]
-
-
 async def test_tags_are_listed_newest_first(client: httpx.AsyncClient) -> None:
     for name in ("one", "two", "three"):
         await open_tag(client, name)
@@ -508,51 +425,7 @@ async def test_a_brief_tells_why_runs_failed(client: httpx.AsyncClient) -> None:
     assert not {"error", "error_kind"} & kept.keys()
 
 
-ROUTES = [(name, door) for name, declared in table().items() for door in declared.doors]
-
-
-POSTS = [(name, door) for name, door in ROUTES if door.method == "POST"]
-
-
-@pytest.mark.parametrize("noun", sorted({name.partition("::")[0] for name, _ in POSTS}))
-async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
-    operator: httpx.AsyncClient, process: Process, noun: str
-) -> None:
-    for name, door in POSTS:
-        if name.startswith(f"{noun}::"):
-            await answers_bad_bodies(operator, process, name, door)
-
-
-async def answers_bad_bodies(http: httpx.AsyncClient, process: Process, name: str, door: Http) -> None:
-    path = door.path.replace("{gpu_id}", "host:gpu0")
-    required = {f for f, info in table()[name].request.model_fields.items() if info.is_required()}
-
-    for body in ("", "{}", "[]", "no json", '{"no_such_field": 1}'):
-        before = await dump(process.lab)
-
-        response = await curl(http, path, body)
-
-        if body in ("", "{}") and name in OF_A_TOKEN:
-            problem(response)
-        elif body in ("", "{}") and _is_valid(name, {}):
-            assert response.status_code == 200, (name, body)
-        else:
-            document = problem(response, 400 if body == "no json" else 422)
-            if body == "{}":
-                assert {e["field"] for e in document["errors"]} == (required or {"body"})
-            assert await dump(process.lab) == before, (name, body)
-
-
-OF_A_TOKEN = {"token::rotate"}
 """It is about the caller's token, and here nobody has one."""
-
-
-def _is_valid(name: str, body: dict[str, Any]) -> bool:
-    try:
-        table()[name].request.model_validate(body)
-    except ValidationError:
-        return False
-    return True
 
 
 async def test_json_is_read_from_whatever_type_curl_and_programs_send(client: httpx.AsyncClient) -> None:

@@ -6,15 +6,11 @@ import asyncio
 import os
 import random
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-import hypothesis
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from functions.kernel import off_loop
 from functions.people import diffs
@@ -23,8 +19,6 @@ from state.errors import Unavailable
 from tests.labs import curl, open_tag, registered, told, tried
 
 PATCH = "diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -{at},3 +{at},4 @@ def f():\n x\n+LR = {lr}\n"
-HELD_MOST_S = 0.25
-"""CPU seconds for which the event loop's thread may be busy with one request."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,20 +43,6 @@ async def compared(http: httpx.AsyncClient, patches: Sequence[str]) -> httpx.Res
     for nth, text in enumerate(patches):
         await tried(http, 1.0 - nth / 100, diff=text)
     return await curl(http, "/api/report/diff", {"experiment_a": "mar11-1", "experiment_b": "mar11-2"})
-
-
-async def test_two_long_shuffled_patches_do_not_hold_the_event_loop(client: httpx.AsyncClient) -> None:
-    both = [shuffled(1), shuffled(2)]
-    await compared(client, both)
-
-    before = time.thread_time()
-    answer = await told(client, "/api/report/diff", experiment_a="mar11-1", experiment_b="mar11-2")
-    held = time.thread_time() - before
-
-    assert held < HELD_MOST_S
-    assert answer["diff"].startswith("--- mar11-1\n+++ mar11-2\n")
-    assert answer["diff_cut"] is None
-    assert [answer["patch_a"], answer["patch_b"]] == both
 
 
 LOW = {"LR": 0.01}
@@ -121,15 +101,6 @@ async def test_the_change_of_two_codes_is_no_diff_of_patches(one: str, two: str,
     assert found.diff is not None
     lines = [line for line in found.diff.splitlines()[2:] if not line.startswith("diff --git ")]
     assert sorted(lines) == sorted(change)
-
-
-@hypothesis.settings(max_examples=10)  # each starts git
-@given(st.binary(), st.binary())
-async def test_a_line_that_only_one_patch_has_is_shown_with_its_side(one: bytes, two: bytes) -> None:
-    found = await between(b"+same\n+left " + one, b"+same\n+right " + two, "a", "b")
-    assert found.diff is not None
-    assert "\n-left " in found.diff
-    assert "\n+right " in found.diff
 
 
 async def test_a_diff_over_its_deadline_is_left_out_and_says_so(

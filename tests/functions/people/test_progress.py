@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.kernel.process.lifecycle import Process
 from functions.people.plot import MOST_DOTS, Point, draw_progress, thinned
-from tests.crowd import TAG, crowd
+from tests.crowd import TAG
 from tests.labs import crashed, open_tag, told, tried
 
-RUNS = 3_000
 TOGETHER = 60
-HELD_MOST_S = 0.25
-"""CPU seconds for which the event loop's thread may be busy with one request."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,22 +48,6 @@ async def plot(http: httpx.AsyncClient, tag: str = TAG, kind: str = "png") -> ht
     response = await http.get(f"/api/report/progress.{kind}?tag={tag}")
     assert response.status_code == 200, response.text
     return response
-
-
-async def test_a_plot_of_many_runs_does_not_hold_the_event_loop(
-    client: httpx.AsyncClient, process: Process, drawn: list[int]
-) -> None:
-    await open_tag(client, TAG)
-    await crowd(process.lab, RUNS)
-    await open_tag(client, "other")
-    await plot(client, "other")
-
-    before = time.thread_time()
-    await plot(client)
-    held = time.thread_time() - before
-
-    assert held < 2 * HELD_MOST_S  # together; it lets others in between two pages of results
-    assert 100 < drawn[-1] <= MOST_DOTS
 
 
 async def test_many_who_ask_together_get_one_drawing(client: httpx.AsyncClient, drawn: list[int]) -> None:

@@ -115,21 +115,6 @@ async def test_after_the_cool_down_runs_are_tried_and_a_success_closes_the_break
     assert (await slot.shown())["breaker"] == "closed"
 
 
-async def test_crashes_of_the_trials_take_it_out_for_twice_as_long(slot: Slot) -> None:
-    await slot.trip()
-    pauses = []
-    for _ in range(3):
-        gpu = await slot.read()
-        assert gpu.tripped_until is not None
-        pauses.append(gpu.tripped_until - await slot.process.lab.now())
-        await slot.cool_down()
-        await slot.run("other", kind="infra")
-        await slot.probe(kind="infra")
-
-    assert all(due - 60 < pause <= due for pause, due in zip(pauses, (60, 120, 240), strict=True)), pauses
-    assert (await slot.read()).status == "unhealthy"
-
-
 async def test_a_stopped_run_decides_nothing_and_the_next_one_is_the_trial(slot: Slot) -> None:
     await slot.trip()
     await slot.cool_down()
@@ -159,24 +144,12 @@ async def said(http: httpx.AsyncClient, experiment_id: str) -> list[str]:
     return [waited["next"], brief["next"], *(await asked(http, "/api/lab/status"))["hints"][:1]]
 
 
-async def test_who_waits_is_told_that_the_only_gpu_is_out_why_and_until_when(slot: Slot) -> None:
-    await slot.trip()
-    answer = await told(slot.http, "/api/gpu/train", experiment_id=await registered(slot.http))
-
-    for sentence in (answer["next"], *await said(slot.http, "mar11-1")):
-        assert f"{GPU} is unhealthy ({WHY}) and tries a run in " in sentence
-        assert "waits for its turn" not in sentence
-    await slot.cool_down()
-    assert all("waits for its turn" in sentence for sentence in (await said(slot.http, "mar11-1"))[:2])
-    assert (await told(slot.http, "/api/pool/dispatch"))["leased"] == ["mar11-1"]
-    assert "A GPU is lent to it" in (await said(slot.http, "mar11-1"))[0]
-
-
 WHY_NOT: list[tuple[dict[str, Any], str]] = [
     ({"sick": "95 °C is over the limit of 90 °C"}, "is unhealthy (95 °C is over the limit of 90 °C)"),
     ({"drained": True}, "is drained"),
     ({"unproven": True}, "is still being cleared of its last run"),
     ({"leaving": "host:1:1"}, "gets no more runs: its worker ends"),
+    ({"tripped": WHY, "tripped_until": 1e10}, f"is unhealthy ({WHY}) and tries a run in "),
 ]
 
 

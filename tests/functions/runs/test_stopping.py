@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from typing import Any
 
 import httpx
@@ -222,37 +221,6 @@ async def test_a_result_that_is_taken_back_is_ranked_no_more(lab: Lab) -> None:
     await told(lab.client, "/api/experiment/retract", experiment_id="mar11-2", reason="a bug")
     assert [await lab.pool(bucket) for bucket in (0.2, 0.4)] == [{"mar11-1": 1.0}] * 2
     assert await lab.audited() == []
-
-
-async def commands(process: Process, act: Callable[[], Awaitable[Any]]) -> dict[str, int]:
-    """Redis commands (those of scripts too) that this takes, by name."""
-    await process.lab.command("CONFIG", "RESETSTAT")
-    await act()
-    stats = await process.lab.command("INFO", "commandstats")
-    found = {name.removeprefix("cmdstat_"): int(facts["calls"]) for name, facts in stats.items()}
-    return {name: found.get(name, 0) for name in (*OF_A_TICK, *OF_MANY)}
-
-
-OF_A_TICK = ("zcount", "zcard", "zscore", "zadd", "xadd", "lrange", "zrange")
-OF_MANY = ("zrangebyscore", "zrevrange", "zunionstore", "zinter", "sort", "zscan")
-
-
-async def test_a_rank_among_ten_thousand_runs_takes_the_commands_of_ten(lab: Lab, process: Process) -> None:
-    await open_tag(lab.client, policy=CERTAIN | {"stopping.warmup_runs": 0, "stopping.max_prob": 0})
-    experiments, e = await lab.begin()
-    taken = []
-
-    for bucket, runs in ((0.2, 10), (0.4, 10_000)):
-        pool = ranks_at(process.lab.keys, "mar11", "H100", bucket)
-        many = [word for n in range(runs) for word in (repr(n / runs), f"other-{n}")]
-        await process.lab.command("ZADD", pool, *many)
-        taken.append(await commands(process, partial(ranked, e, (0.75, bucket), bucket, experiments)))
-
-    assert taken[0] == taken[1]
-    some = {"zcount": 2, "zcard": 1, "zscore": 1, "zadd": 2, "xadd": 1}
-    assert taken[0] == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0) | some
-    peers, _ = await experiments.peers(experiments._lab, e, "H100", 0.4, 0.75)
-    assert (peers.lower, peers.equal, peers.runs) == (7_500, 1, 10_000)
 
 
 async def told_of(lab: Lab, experiment_id: str) -> list[str | None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from functions.experiments.rules.entering import admitted, run_of
+from functions.experiments.rules.entering import admitted
 from functions.kernel.rules.access import LOCAL, Caller
 from state.decisions import EntryFacts, Parent
 from state.errors import Conflict, Forbidden, Invalid
@@ -56,20 +56,6 @@ def branch(tip: str | None = "mar11-9") -> Trace:
     )
 
 
-def test_an_idea_is_stamped_with_the_policy_that_holds_for_it() -> None:
-    policy = Policy(keep_rule="confirmed", stale_after_s=60.0)
-    entry = admitted(idea(), facts(policy=policy), LOCAL)
-    found = entry.idea
-    assert (found.policy_version, found.keep_rule, found.patience_s) == (7, "confirmed", 60.0)
-
-
-def test_crashes_refuse_it_only_where_the_policy_blocks() -> None:
-    assert admitted(idea(), facts(crashes=9), LOCAL)
-    assert admitted(idea(), facts(policy=BLOCK, crashes=2), LOCAL)
-    with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed"):
-        admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
-
-
 BEST = experiment(commit_sha="badcafe0", diff_id="d1", config_delta={"WIDTH": 96, "SEED": 1})
 ABORTED = facts(policy=BLOCK, crashes=3, best=BEST)
 
@@ -113,7 +99,9 @@ def test_without_a_best_the_base_commit_is_let_in_and_its_change_is_not() -> Non
         assert "submit or register the base commit unchanged (commit 0123456789" in (refusal.value.hint or "")
 
 
-def test_where_there_is_nothing_to_run_unchanged_only_an_operator_lifts_the_abort() -> None:
+def test_only_a_blocking_policy_refuses_and_without_code_to_run_again_only_an_operator_lifts_that() -> None:
+    assert admitted(idea(), facts(crashes=9), LOCAL)
+    assert admitted(idea(), facts(policy=BLOCK, crashes=2), LOCAL)
     with pytest.raises(Conflict) as refusal:
         admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
     assert refusal.value.hint == (
@@ -177,19 +165,4 @@ def test_without_a_selection_it_is_made_from_the_tip_of_the_branch_of_the_best()
     assert choice is not None
     assert (choice.kind, choice.expected_tip, choice.base_experiment_id) == ("extend", "mar11-9", "mar11-8")
     assert (entry.idea.parent_ids, entry.idea.local_selection, choice.epoch) == (["mar11-9"], [9], 3)
-
-
-def test_in_single_mode_it_is_made_from_the_parents_that_are_named_and_from_no_trace() -> None:
-    known = facts(parents={"mar11-2": parent()}, branch=branch())
-    entry = admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
-    assert (entry.idea.parent_ids, entry.idea.selection) == (["mar11-2"], None)
-
-
-def test_a_run_lasts_as_the_policy_says_where_nothing_is_asked_for() -> None:
-    plain = run_of(Policy(), priority=2)
-    own = run_of(Policy(), priority=0, budget_s=10.0)
-    limited = run_of(Policy(), priority=0, timeout_s=5.0)
-
-    assert (plain.priority, plain.budget_s, plain.timeout_s) == (2, 300.0, 660.0)
-    assert (own.budget_s, own.timeout_s) == (10.0, 80.0)
-    assert limited.timeout_s == 5.0
+    assert (entry.idea.policy_version, entry.idea.patience_s) == (7, MULTI.stale_after_s)

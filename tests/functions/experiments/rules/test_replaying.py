@@ -42,43 +42,39 @@ def replayed(record: Record, rule: str, noise: Noise = USUAL) -> Replay:
     return replay(recorded(record), KEEP_RULES[rule], noise, "minimize")
 
 
-def test_a_record_that_kept_what_was_lower_is_what_strict_would_have_done() -> None:
-    found = replayed([(1.0, True), (0.99, True), (0.995, False), (0.98, True)], "strict")
-    assert [j.verdict for j in found.judged] == ["keep", "keep", "discard", "keep"]
-    assert not any(j.differs for j in found.judged)
-    assert found.claimed == pytest.approx(0.02)
+LUCKY = [(0.9700, True, 1), (0.9706, False, 1), (0.9690, True, 2), (0.9720, False, 2)]
+STEADY = [*LUCKY[:2], (0.9690, True, 2), (0.9692, False, 2)]
+WITHIN = [(1.0, True), (0.99, True), (0.9895, True), (0.9894, False)]
+FAR = [(0.9700, True), (0.9700 - 5 * 0.0006, True)]
+FEW, ENOUGH = Noise(0.0006, 2), Noise(0.0006, MANY)
+REPLAYS: dict[str, tuple[Record, str, Noise, list[str], list[int], float]] = {
+    "as strict would have": (
+        [(1.0, True), (0.99, True), (0.995, False), (0.98, True)],
+        *("strict", USUAL, ["keep", "keep", "discard", "keep"], [], 0.02),
+    ),
+    "the record is believed": (
+        [(1.0, True), (0.99, False), (1.001, True), (1.0005, False)],
+        *("strict", USUAL, ["keep", "keep", "discard", "keep"], [1, 2, 3], -0.001),
+    ),
+    "within noise": (WITHIN, "confirmed", USUAL, ["keep", "keep", "retest", "retest"], [2, 3], 0.0105),
+    "few repeats": (FAR, "confirmed", FEW, ["keep", "retest"], [1], 0.003),
+    "many repeats": (FAR, "confirmed", ENOUGH, ["keep", "keep"], [], 0.003),
+    "a lucky run": (LUCKY, "confirmed", ENOUGH, ["keep", "demoted"], [1], 0.001),
+    "a steady one": (STEADY, "confirmed", ENOUGH, ["keep", "confirmed"], [], 0.001),
+}
+"""Verdicts of a rule beside a record, the places where it differs from the record, and the record's gain."""
 
 
-def test_the_record_is_believed_where_strict_would_have_done_something_else() -> None:
-    found = replayed([(1.0, True), (0.99, False), (1.001, True), (1.0005, False)], "strict")
-    assert [j.verdict for j in found.judged] == ["keep", "keep", "discard", "keep"]
-    assert [j.best for j in found.judged] == [None, 1.0, 1.0, 1.001]
-    assert [j.differs for j in found.judged] == [False, True, True, True]
-    assert found.claimed == pytest.approx(-0.001)
-
-
-def test_confirmation_asks_to_run_again_what_lies_within_noise() -> None:
-    found = replayed([(1.0, True), (0.99, True), (0.9895, True), (0.9894, False)], "confirmed")
-    assert [j.verdict for j in found.judged] == ["keep", "keep", "retest", "retest"]
-    assert [j.within_noise for j in found.judged] == [False, False, True, False]
-    assert len(found.of("retest")) == 1
-
-
-def test_repeats_that_were_made_confirm_or_demote() -> None:
-    noise = Noise(0.0006, MANY)
-    lucky = [(0.9700, True, 1), (0.9706, False, 1), (0.9690, True, 2), (0.9720, False, 2)]
-    steady = [*lucky[:2], (0.9690, True, 2), (0.9692, False, 2)]
-
-    assert [j.verdict for j in replayed(lucky, "confirmed", noise).judged] == ["keep", "demoted"]
-    assert [j.verdict for j in replayed(steady, "confirmed", noise).judged] == ["keep", "confirmed"]
-    assert [j.differs for j in replayed(lucky, "confirmed", noise).judged] == [False, True]
-    assert [j.differs for j in replayed(steady, "confirmed", noise).judged] == [False, False]
-
-
-def test_a_margin_that_few_repeats_do_not_explain_runs_again_all_the_same() -> None:
-    record = [(0.9700, True), (0.9700 - 5 * 0.0006, True)]
-    assert [j.verdict for j in replayed(record, "confirmed", Noise(0.0006, 2)).judged] == ["keep", "retest"]
-    assert [j.verdict for j in replayed(record, "confirmed", Noise(0.0006, 99)).judged] == ["keep", "keep"]
+@pytest.mark.parametrize(
+    ("record", "rule", "noise", "verdicts", "differs", "claimed"), REPLAYS.values(), ids=REPLAYS
+)
+def test_a_record_is_judged_again(
+    record: Record, rule: str, noise: Noise, verdicts: list[str], differs: list[int], claimed: float
+) -> None:
+    found = replayed(record, rule, noise)
+    assert [j.verdict for j in found.judged] == verdicts
+    assert [n for n, j in enumerate(found.judged) if j.differs] == differs
+    assert found.claimed == pytest.approx(claimed)
 
 
 def test_noise_is_measured_by_repeats_of_the_same_code_alone() -> None:
@@ -106,11 +102,6 @@ def test_without_verdicts_new_code_that_beat_all_before_it_was_kept(direction: D
     record = [(1.0, False, 1), (1.2, False, 2), (0.9, False, 1), (0.95, False, 3), (0.95, False, 4)]
     found = by_running_best(recorded(record), direction)
     assert [run.kept for run in found] == [flag == "1" for flag in kept]
-
-
-def test_nothing_recorded_is_nothing_to_doubt() -> None:
-    found = replayed([], "confirmed")
-    assert (found.judged, found.claimed, found.false_share) == ([], 0.0, None)
 
 
 @given(RECORDS, st.sampled_from(list(KEEP_RULES)), st.floats(0, 0.01))

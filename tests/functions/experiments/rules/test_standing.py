@@ -7,18 +7,6 @@ from state.records import Best, Link
 from tests.functions.sample import experiment
 
 
-def test_keeps_that_nobody_runs_again_do_not_pile_up_for_ever() -> None:
-    best: Best | None = None
-    for number in range(1, MOST_STANDING + 51):
-        best = new_best(experiment(number, keep_rule="confirmed"), 10.0 - number / 1000, best, "minimize")
-
-    assert best is not None
-    assert best.experiment_id == f"mar11-{MOST_STANDING + 50}"
-    assert [link.experiment_id for link in best.chain] == [
-        f"mar11-{n}" for n in range(51, MOST_STANDING + 51)
-    ]
-
-
 def test_what_leaves_the_pile_takes_its_rivals_along() -> None:
     best: Best | None = None
     for number in range(1, MOST_STANDING + 1):

@@ -170,12 +170,6 @@ def test_a_better_value_is_never_likelier_to_be_stopped(
     assert chance(better) <= chance(worse)
 
 
-@given(run=st.text(max_size=40), bucket=st.sampled_from(BUCKETS))
-def test_a_repeated_tick_is_drawn_the_same_number(run: str, bucket: float) -> None:
-    assert drawn(run, bucket) == drawn(run, bucket)
-    assert 0 <= drawn(run, bucket) < 1
-
-
 def test_draws_are_spread_evenly_over_runs_and_buckets() -> None:
     draws = [drawn(f"mar11-{n}", bucket) for n in range(2000) for bucket in BUCKETS]
     assert len(set(draws)) == len(draws)
@@ -292,10 +286,6 @@ def test_a_better_place_is_never_likelier_to_be_stopped(
 ) -> None:
     worse, better = (adaptive(placed(place, trend_of(r, runs)), bucket, ADAPTIVE) for place in sorted(places))
     assert 0 <= better <= worse < 1
-
-
-def test_no_run_is_stopped_at_its_end_however_much_is_known() -> None:
-    assert judge(Checkpoint(1.0, placed(0.0, trend_of(0.99)), 1000), 0.0, ADAPTIVE).told == "continue"
 
 
 def test_only_this_rule_looks_at_runs_before_their_first_fifth() -> None:

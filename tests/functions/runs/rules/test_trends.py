@@ -48,14 +48,6 @@ def test_the_correlation_of_all_is_found_though_the_worst_were_stopped(r: float,
     assert measured(trend_of(drawn_pairs(r, 5_000, lowest))) == pytest.approx(r, abs=0.06)
 
 
-def test_without_the_correction_it_would_be_too_low() -> None:
-    found = trend_of(drawn_pairs(0.8, 20_000, lowest=0.3))
-    n = found.runs
-    spread = math.sqrt((found.uu / n - (found.u / n) ** 2) * (found.vv / n - (found.v / n) ** 2))
-    assert (found.uv / n - found.u * found.v / n**2) / spread < 0.65
-    assert measured(found) > 0.77
-
-
 def test_too_few_runs_and_runs_that_are_all_alike_tell_nothing() -> None:
     few = drawn_pairs(0.9, LEAST_RUNS - 1)
     assert correlation(trend_of(few), doubt=1, hope=1) is None

@@ -47,11 +47,6 @@ def test_the_pair_is_the_best_that_nobody_has_combined_of_two_categories_if_ther
     assert found == next(iter(mixed or pairs), None)
 
 
-def test_fewer_than_three_tries_are_too_few() -> None:
-    found = underexplored({"optimizer": (3, 0), "attention": (2, 2)}, CATEGORIES)
-    assert found == [*(c for c in CATEGORIES if c not in ("optimizer", "attention", "other")), "attention"]
-
-
 def test_untried_categories_are_named_first_and_then_those_that_paid_off_best() -> None:
     stats = {"architecture": (2, 0), "hyperparams": (2, 1), "optimizer": (1, 1)}
     stats |= {"depth": (5, 0), "embedding": (0, 0)}
@@ -101,14 +96,6 @@ def test_every_pair_was_tried_is_said_only_where_it_is_true() -> None:
     assert "One near miss alone" in one
     assert "mar11-1" in one
     assert "All pairs of 3 near misses were tried" in many
-
-
-def test_after_many_crashes_in_a_row_nothing_new_is_suggested() -> None:
-    crash = experiment(3, status="crash", error="boom")
-    assert ideas("explore", recent=[crash], crashes_in_a_row=3) == [
-        "Run mar11-1 unchanged: 3 runs in a row crashed.",
-        "Avoid what crashed mar11-3: boom",
-    ]
 
 
 @given(st.integers(1, 40))

@@ -91,12 +91,6 @@ def test_what_pays_is_gone_on_with_and_left_once_it_pays_no_more() -> None:
     assert best_mode([*pays, *[tried("optimizer")] * 12], 0)[0] != "exploit"
 
 
-def test_two_near_misses_are_needed_to_combine_and_a_keep_to_go_on() -> None:
-    barren = [tried(c) for c in ("optimizer", "attention", "ablation", "ablation", "ablation")] * 2
-    assert best_mode(barren, 1)[0] == "explore"
-    assert best_mode(barren, 2)[0] == "combine"
-
-
 @given(ENDS, st.integers(0, 3), st.integers(0, 60))
 def test_some_mode_that_is_possible_is_always_chosen(ends: list[End], near: int, finished: int) -> None:
     found = next_by_yields(ends, finished, near)
