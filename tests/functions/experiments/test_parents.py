@@ -100,19 +100,6 @@ async def test_a_parent_that_the_commit_is_not_built_on_is_answered_with_the_one
     assert [e["experiment_id"] for e in await events_of(process, "experiment.registered")][-1] == "mar11-3"
 
 
-async def test_a_commit_on_the_base_has_no_parent(
-    lab: tuple[httpx.AsyncClient, Process], repo: Repository
-) -> None:
-    http, _ = lab
-    await tried(http, 1.0, commit_sha=repo.commit({"train.py": "DEPTH = 9\n"}))
-    repo.git("reset", "--quiet", "--hard", repo.base)
-    beside = repo.commit({"train.py": "DEPTH = 7\n"})
-
-    given = await entered(http, "register", beside, parent_id="mar11-1")
-
-    assert given["parent_ids"] == []
-
-
 async def test_a_parent_stands_where_its_commit_is_the_nearest_or_nothing_can_be_told(
     lab: tuple[httpx.AsyncClient, Process], repo: Repository
 ) -> None:
@@ -124,10 +111,13 @@ async def test_a_parent_stands_where_its_commit_is_the_nearest_or_nothing_can_be
     third = repo.commit({"train.py": "DEPTH = 11\n"})
     elsewhere = "0123456789abcdef0123456789abcdef01234567"
     await tried(http, 0.8, commit_sha=elsewhere)
+    repo.git("reset", "--quiet", "--hard", repo.base)
+    on_base = repo.commit({"train.py": "DEPTH = 7\n"})
 
     seen, beside = {"parent_id": "mar11-2"}, {"parent_ids": ["mar11-3", "mar11-2"]}
     named: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         "its grandparent": (third, {"parent_id": "mar11-1"}, ["mar11-2"]),
+        "none, on the base": (on_base, {"parent_id": "mar11-1"}, []),
         "both": (third, beside, ["mar11-3", "mar11-2"]),
         "a parent that only its agent has": (third, {"parent_id": "mar11-3"}, ["mar11-3"]),
         "a commit that only its agent has": ("abcdef0", seen, ["mar11-2"]),
@@ -143,4 +133,6 @@ async def test_a_parent_stands_where_its_commit_is_the_nearest_or_nothing_can_be
 
     for name, (_, _, expected) in named.items():
         assert built[name]["parent_ids"] == expected, name
-    assert [name for name, given in built.items() if given["hint"]] == ["its grandparent"]
+    assert [name for name, given in built.items() if given["hint"]] == [
+        *("its grandparent", "none, on the base")
+    ]

@@ -26,38 +26,26 @@ async def shown(http: httpx.AsyncClient, experiment_id: str) -> dict[str, Any]:
     return alone
 
 
-async def test_an_agent_s_own_run_lasts_from_its_registration_to_its_report(
-    client: httpx.AsyncClient,
-) -> None:
-    await open_tag(client)
-    name = await registered(client)
-
-    before = await shown(client, name)
-    during = (await told(client, "/api/report/summary", tag="mar11"))["stats"]["running"]
-    await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
-    after = await shown(client, name)
-
-    assert (before["status"], before["running"], during) == ("registered", True, 1)
-    assert before["started_at"] == after["started_at"] == before["registered_at"]
-    assert after["running"] is False
-    assert after["finished_at"] >= after["started_at"]
-    assert (await told(client, "/api/report/summary", tag="mar11"))["stats"]["running"] == 0
-
-
-async def test_an_experiment_that_waits_for_a_worker_has_not_started(
+async def test_a_run_lasts_from_when_it_is_trained_by_its_agent_or_a_worker_to_its_report(
     client: httpx.AsyncClient, operator: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
+    own = await registered(client)
+    before = await shown(client, own)
     waits = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
     queued = await shown(client, waits)
     stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    await told(client, "/api/experiment/complete", experiment_id=own, val_bpb=0.99)
+    after = await shown(client, own)
     await add_gpu(operator)
     await told(operator, "/api/pool/dispatch")
     await begun(process, waits)
     trains = await shown(client, waits)
 
+    assert (before["status"], before["running"], after["running"]) == ("registered", True, False)
+    assert before["started_at"] == after["started_at"] == before["registered_at"] <= after["finished_at"]
     assert (queued["running"], queued["started_at"]) == (False, None)
-    assert (stats["running"], stats["queued"]) == (0, 1)
+    assert (stats["running"], stats["queued"]) == (1, 1)
     assert trains["running"] is True
     assert trains["started_at"] >= queued["queued_at"]
 

@@ -31,28 +31,21 @@ async def an_older_sample(process: Process, seconds: float) -> None:
     await lab.command("LSET", key, -1, json.dumps([int(await lab.now() - seconds), *values]))
 
 
-async def test_a_sample_is_kept_every_two_minutes(client: httpx.AsyncClient, process: Process) -> None:
+async def test_a_sample_is_kept_every_two_minutes_and_the_hours_asked_for_are_answered(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await add_gpu(client, GPU)
     await beat(client)
     await beat(client, utilization_percent=1)
-    await an_older_sample(process, HISTORY_EVERY_S)
+    await an_older_sample(process, 7300)
     await beat(client, utilization_percent=0, temperature_c=None)
 
-    found = await history(client)
+    found, short = await history(client, hours=3), await history(client, hours=2)
 
     assert (found["utilization_percent"], found["memory_used_mb"]) == ([97.4, 0], [4096.6, 4096.6])
     assert found["temperature_c"] == [61, None]
-    assert found["at"][1] - found["at"][0] >= HISTORY_EVERY_S
-    assert (found["memory_total_mb"], found["every_s"]) == (81559, HISTORY_EVERY_S)
-
-
-async def test_only_the_hours_asked_for_are_answered(client: httpx.AsyncClient, process: Process) -> None:
-    await add_gpu(client, GPU)
-    await beat(client, temperature_c=40)
-    await an_older_sample(process, 7300)
-    await beat(client, temperature_c=50)
-    assert (await history(client, hours=2))["temperature_c"] == [50]
-    assert (await history(client, hours=3))["temperature_c"] == [40, 50]
+    assert (short["utilization_percent"], short["memory_total_mb"]) == ([0], 81559)
+    assert found["at"][1] - found["at"][0] >= found["every_s"] == HISTORY_EVERY_S
     await refused(client, 422, "/api/gpu/history", gpu_id=GPU, hours=25)
 
 
