@@ -249,27 +249,20 @@ def _ignored(request: OpenTag, sent: Tag, has: Tag) -> Ignored:
 
 def _ignored_of(sent: Policy, has: Policy, named: dict[str, Any]) -> Ignored:
     """The policy values that the request named and the tag has otherwise."""
-    one, other = sent.model_dump(mode="json"), has.model_dump(mode="json")
+    one, other = (_dotted(policy.model_dump(mode="json")) for policy in (sent, has))
     return {
-        f"policy.{name}": {"sent": value, "has": _at(other, name)}
-        for name in _paths(nested(own_names(named)))
-        if (value := _at(one, name)) != _at(other, name)
+        f"policy.{name}": {"sent": one.get(name), "has": other.get(name)}
+        for name in _dotted(nested(own_names(named)))
+        if one.get(name) != other.get(name)
     }
 
 
-def _paths(values: dict[str, Any], prefix: str = "") -> list[str]:
-    """The dotted names of nested values."""
-    return [
-        path
-        for name, value in values.items()
-        for path in (_paths(value, f"{prefix}{name}.") if isinstance(value, dict) else [f"{prefix}{name}"])
-    ]
-
-
-def _at(values: object, path: str) -> object:
-    for name in path.split("."):
-        values = values.get(name) if isinstance(values, dict) else None
-    return values
+def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, object]:
+    """Nested values by their dotted names."""
+    found: dict[str, object] = {}
+    for name, value in values.items():
+        found |= _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
 
 
 def _summary(tag: Tag, best: Best | None) -> TagSummary:

@@ -103,10 +103,6 @@ def noise_of(runs: Iterable[RecordedRun]) -> Noise | None:
     return pooled(_by_code(runs).values())
 
 
-def replay(runs: Sequence[RecordedRun], rule: KeepRule, noise: Noise, direction: Direction) -> Replay:
-    return Replay(list(replaying(runs, rule, noise, direction)))
-
-
 def replaying(
     runs: Sequence[RecordedRun], rule: KeepRule, noise: Noise, direction: Direction
 ) -> Iterator[Judged]:

@@ -50,17 +50,11 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
             fields={"experiment_status": e.status, "attempt": e.attempt},
         )
     if attempt is not None and attempt != e.attempt:
-        raise Conflict(
-            f"attempt {attempt} of {e.experiment_id} is over: attempt {e.attempt} is {e.status}",
-            hint="its result was kept as evidence and does not count",
-            fields={"experiment_status": e.status, "attempt": e.attempt},
+        raise _too_late(
+            e, f"attempt {attempt} of {e.experiment_id} is over: attempt {e.attempt} is {e.status}"
         )
     if fence is not None and fence != e.fence:
-        raise Conflict(
-            f"fence {fence} of {e.experiment_id} is old: the lease is another's",
-            hint="its result was kept as evidence and does not count",
-            fields={"experiment_status": e.status, "attempt": e.attempt},
-        )
+        raise _too_late(e, f"fence {fence} of {e.experiment_id} is old: the lease is another's")
     if e.status in ("queued", "leased") or (e.status == "running" and fence is None):
         raise Conflict(
             f"{e.experiment_id} is {e.status}: a worker reports on it",
@@ -74,11 +68,16 @@ def check_in_time(e: Experiment, gpu: Gpu | None, now: float) -> None:
     if gpu is None or e.attempt == 0 or (gpu.holder, gpu.fence) != (e.experiment_id, e.fence):
         return
     if now >= (gpu.lease_expires_at or 0.0) and was_renewed_to_its_end(gpu, e):
-        raise Conflict(
-            f"attempt {e.attempt} of {e.experiment_id} is past its time limit and the lab's grace",
-            hint="its result was kept as evidence and does not count; end runs at their timeout_s",
-            fields={"experiment_status": e.status, "attempt": e.attempt},
-        )
+        past = f"attempt {e.attempt} of {e.experiment_id} is past its time limit and the lab's grace"
+        raise _too_late(e, past, "; end runs at their timeout_s")
+
+
+def _too_late(e: Experiment, detail: str, remedy: str = "") -> Conflict:
+    return Conflict(
+        detail,
+        hint=f"its result was kept as evidence and does not count{remedy}",
+        fields={"experiment_status": e.status, "attempt": e.attempt},
+    )
 
 
 def check_repeatable(e: Experiment) -> None:

@@ -17,7 +17,7 @@ from functions.experiments.rules.replaying import (
     Replay,
     by_running_best,
     noise_of,
-    replay,
+    replaying,
 )
 from state.facts import Noise
 from state.records import Direction
@@ -39,7 +39,7 @@ def recorded(record: Record) -> list[RecordedRun]:
 
 
 def replayed(record: Record, rule: str, noise: Noise = USUAL) -> Replay:
-    return replay(recorded(record), KEEP_RULES[rule], noise, "minimize")
+    return Replay([*replaying(recorded(record), KEEP_RULES[rule], noise, "minimize")])
 
 
 LUCKY = [(0.9700, True, 1), (0.9706, False, 1), (0.9690, True, 2), (0.9720, False, 2)]
@@ -55,6 +55,14 @@ REPLAYS: dict[str, tuple[Record, str, Noise, list[str], list[int], float]] = {
     "the record is believed": (
         [(1.0, True), (0.99, False), (1.001, True), (1.0005, False)],
         *("strict", USUAL, ["keep", "keep", "discard", "keep"], [1, 2, 3], -0.001),
+    ),
+    "a repeat that was kept": (
+        [(1.0, True, 1), (0.99, True, 1)],
+        "strict",
+        USUAL,
+        ["keep", "keep"],
+        [],
+        0.01,
     ),
     "within noise": (WITHIN, "confirmed", USUAL, ["keep", "keep", "retest", "retest"], [2, 3], 0.0105),
     "few repeats": (FAR, "confirmed", FEW, ["keep", "retest"], [1], 0.003),
@@ -92,7 +100,7 @@ def test_noise_is_measured_by_repeats_of_the_same_code_alone() -> None:
 
 def test_a_recorded_probability_is_believed() -> None:
     runs = [RecordedRun("a", "", 1.0, True), RecordedRun("b", "", 0.9, True, p_better=0.7)]
-    found = replay(runs, KEEP_RULES["strict"], USUAL, "minimize")
+    found = Replay([*replaying(runs, KEEP_RULES["strict"], USUAL, "minimize")])
     assert (found.judged[1].p_better, found.judged[1].within_noise) == (0.7, True)
     assert found.false_share == pytest.approx(0.3)
 
@@ -112,7 +120,7 @@ def test_figures_are_numbers_and_maximising_mirrors_minimising(
     mirrored = [RecordedRun(r.name, r.text, -r.value, r.kept, r.code) for r in recorded(record)]
 
     found = replayed(record, name, noise)
-    other = replay(mirrored, KEEP_RULES[name], noise, "maximize")
+    other = Replay([*replaying(mirrored, KEEP_RULES[name], noise, "maximize")])
 
     figures = [found.claimed, *(j.p_better for j in found.judged if j.p_better is not None)]
     assert all(math.isfinite(figure) for figure in figures)
