@@ -263,11 +263,22 @@ async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(ta
     assert (e.budget_s, e.timeout_s) == (660, 1380)
 
 
-async def test_absent_leaves_a_limit_and_null_takes_it_away(tag: TagUnderTest) -> None:
-    changes: list[dict[str, Any]] = [{"gpu_seconds": 3600.5, "runs": 10}, {"runs": None}, {}]
+async def test_absent_leaves_a_limit_and_null_takes_it_away_and_what_is_left_is_shown(
+    tag: TagUnderTest,
+) -> None:
+    without = await tag.told("/api/report/brief", tag="mar11")
+    changes: list[dict[str, Any]] = [{"gpu_seconds": BASE_S, "runs": 10}, {"runs": None}, {}]
     answers = [await limited(tag, **change) for change in changes]
+    await submit(tag)
+    summary, brief = await tag.summary(), await tag.told("/api/report/brief", tag="mar11")
+
     assert [a["changed"] for a in answers] == [True, True, False]
-    assert (answers[-1]["gpu_seconds"]["limit"], answers[-1]["runs"]["limit"]) == (3600.5, None)
+    assert (answers[-1]["gpu_seconds"]["limit"], answers[-1]["runs"]["limit"]) == (BASE_S, None)
+    assert without["budget"] is None
+    assert summary["budget"] == brief["budget"]
+    assert brief["budget"]["runs"] == {"limit": None, "spent": 0, "reserved": 1, "left": None}
+    assert "no GPU seconds left" in summary["hint"]
+    assert "/api/tag/budget" in summary["hint"]
 
 
 async def test_eighty_percent_are_told_once_for_every_limit(tag: TagUnderTest) -> None:
@@ -292,24 +303,6 @@ async def test_eighty_percent_are_told_once_for_every_limit(tag: TagUnderTest) -
     assert (await warnings())[1:] == [("runs", 12, 0, 10)]
 
 
-async def test_a_budget_is_seen_wherever_one_looks(tag: TagUnderTest) -> None:
-    without = await tag.told("/api/report/brief", tag="mar11")
-    await limited(tag, gpu_seconds=BASE_S, runs=5)
-    await submit(tag)
-
-    summary = await tag.summary()
-    brief = await tag.told("/api/report/brief", tag="mar11")
-    suggestion = await tag.told("/api/search/suggest", tag="mar11")
-    (listed,) = (await tag.asked("/api/report/tags"))["tags"]
-
-    runs = {"limit": 5, "spent": 0, "reserved": 1, "left": 4}
-    assert summary["budget"]["runs"] == brief["budget"]["runs"] == listed["budget"]["runs"] == runs
-    assert without["budget"] is None
-    for hint in (summary["hint"], suggestion["hint"], listed["hint"]):
-        assert "no GPU seconds left" in hint
-        assert "/api/tag/budget" in hint
-
-
 async def test_the_books_are_right_whatever_happens_at_once(tag: TagUnderTest) -> None:
     chance = random.Random(7)
     await tag.told("/api/search/set-policy", tag="mar11", policy={"max_attempts": 2})
@@ -331,17 +324,16 @@ async def test_the_books_are_right_whatever_happens_at_once(tag: TagUnderTest) -
                 await ran_for(tag, e, chance.random() * 100)
 
     async def ends() -> None:
-        gpus = (await tag.asked("/api/pool/list"))["workers"]
-        held = [g for g in gpus if g["experiment_id"]]
+        held = [g for g in (await tag.asked("/api/pool/list"))["workers"] if g["experiment_id"]]
         if not held:
             return
         gpu = chance.choice(held)
         e = await tag.experiments.get(gpu["experiment_id"])
+        back = {"gpu_id": gpu["gpu_id"], "fence": e.fence, "reason": "killed"}
         ways: list[tuple[str, dict[str, Any]]] = [
             ("/api/experiment/complete", {**of(e), "val_bpb": 1.0}),
             ("/api/experiment/crash", {**of(e), "error": "boom"}),
-            ("/api/pool/give-back", {"gpu_id": gpu["gpu_id"], "fence": e.fence, "reason": "killed"}),
-            ("/api/pool/release", {"gpu_id": gpu["gpu_id"]}),
+            ("/api/pool/give-back", back),
         ]
         await curl(tag.client, *chance.choice(ways))  # it may be over by now: a conflict is an answer too
 

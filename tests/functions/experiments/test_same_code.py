@@ -1,4 +1,4 @@
-"""A repeat of the best's code is a discard, and a keep on another class of GPU leaves the tag's best as it is."""
+"""Verdicts beside the best: its own code, another class of GPU, and every field alike wherever it is read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from state.records import RunVerdict
 from tests.functions.conftest import TagUnderTest
 from tests.labs import open_tag
 
@@ -66,3 +67,17 @@ async def test_the_incumbent_s_code_is_a_repeat_while_a_provisional_keep_stands(
 
     assert (again["status"], again["repeats_best"]) == ("discard", True)
     assert await best_of(tag) == ("mar11-2", 0.979)
+
+
+@pytest.mark.parametrize("value", [1.0, 0.9, 0.901, 1.5], ids=["repeat", "keep", "near miss", "discard"])
+async def test_every_field_is_the_same_wherever_it_is_read(tag: TagUnderTest, value: float) -> None:
+    await open_tag(tag.client, base_commit="abc1234")
+    await tag.tried(0.9, commit_sha="aaaaaaa")
+
+    answer = await tag.tried(value, commit_sha="aaaaaaa" if value == 1.0 else "bbbbbbb")
+
+    name = answer["experiment_id"]
+    waited = await tag.asked(f"/api/experiment/{name}/wait?timeout=0")
+    stored, shown = await tag.experiments.get(name), await tag.experiment(name)
+    for field in RunVerdict.model_fields:
+        assert answer[field] == waited[field] == shown[field] == getattr(stored, field), field

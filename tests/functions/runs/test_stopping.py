@@ -150,14 +150,6 @@ async def test_a_run_enters_each_pool_once_with_its_first_tick_there(lab: Lab) -
     ]
 
 
-async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> None:
-    await open_tag(lab.client, policy={"baseline_first": False})
-    for n in range(7):
-        assert (await lab.run((1.0 + n, 0.2), (1.0 + n, 1.0)))["status"] != "stopped"
-    assert await lab.pool(0.2) == {}
-    assert await events_of(lab.process, "run.ticked") == []
-
-
 async def test_a_retest_is_neither_ranked_nor_stopped(lab: Lab) -> None:
     await open_tag(lab.client, policy=CERTAIN)
     for n in range(5):
@@ -212,15 +204,6 @@ async def test_ranks_that_no_run_stands_behind_are_a_violation(lab: Lab, process
         "mar11: the ranks at 0.2 of a run and the record of mar11-7 disagree",
         "mar11: the ranks at 0.4 of a run and the record of mar11-1 disagree",
     ]
-
-
-async def test_a_result_that_is_taken_back_is_ranked_no_more(lab: Lab) -> None:
-    await open_tag(lab.client, policy=CERTAIN)
-    await lab.run((1.0, 0.2), (1.0, 0.4))
-    await lab.run((0.5, 0.2), (0.5, 0.4), prints=0.5)
-    await told(lab.client, "/api/experiment/retract", experiment_id="mar11-2", reason="a bug")
-    assert [await lab.pool(bucket) for bucket in (0.2, 0.4)] == [{"mar11-1": 1.0}] * 2
-    assert await lab.audited() == []
 
 
 async def told_of(lab: Lab, experiment_id: str) -> list[str | None]:

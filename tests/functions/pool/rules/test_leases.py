@@ -180,7 +180,7 @@ def test_a_baseline_that_crashes_after_so_many_others_takes_a_gpu_out_and_longer
 
 
 def test_a_probe_is_wanted_once_so_many_runs_in_a_row_have_crashed() -> None:
-    fields = [{}, {"trips": 1}, {"tripped": "crashes"}]
+    fields: list[dict[str, Any]] = [{}, {"trips": 1}, {"tripped": "crashes"}]
     assert [BREAKER.wants_probe(gpu(consecutive_crashes=5, **more)) for more in fields] == [True, True, False]
     assert not BREAKER.wants_probe(gpu(consecutive_crashes=4))
 
