@@ -243,21 +243,29 @@ async def test_a_run_has_its_time_limit_and_one_lease_from_when_its_code_was_bui
     assert (await gpu_of(lab)).deadline == pytest.approx(float(attempt["built_at"]) + 4 + grace_s, abs=1e-3)
 
 
-async def test_a_worker_that_renews_past_its_time_limit_loses_the_run(lab: Lab) -> None:
+@pytest.mark.parametrize("is_swept", [False, True])
+async def test_a_worker_that_renews_past_its_time_limit_loses_the_run_and_its_result_is_evidence(
+    lab: Lab, is_swept: bool
+) -> None:
     lease = await begun(lab)
+    name = lease["experiment_id"]
     assert (await lab.ask("gpu/renew", **lease))["order"] == "continue"
     await pass_deadline(lab)
 
     orders = [(await lab.ask("gpu/renew", **lease))["order"] for _ in range(3)]
     await lab.ask("pool/heartbeat", gpu_id=FAR, fence=lease["fence"])
-    swept = await sweep(lab)
+    swept = [await sweep(lab)] if is_swept else []
+    problem(await lab.post("experiment/complete", lab.wes, **lease, val_bpb=0.5), 409)
+    swept.append(await sweep(lab))
 
     assert orders == ["lost"] * 3
-    assert swept["experiments"] == {lease["experiment_id"]: "queued"}
-    attempts = (await asked(lab.http, f"/api/experiment/{lease['experiment_id']}"))["attempts"]
+    assert [each["experiments"] for each in swept] == [{name: "queued"}, {}][: len(swept)]
+    shown = await asked(lab.http, f"/api/experiment/{name}")
     why = "its worker went on past its time limit"
-    assert (attempts["1"]["status"], attempts["1"]["reason"]) == ("lost", why)
+    assert (shown["attempts"]["1"]["status"], shown["attempts"]["1"]["reason"]) == ("lost", why)
     assert (await events_of(lab.process, "experiment.queued"))[-1]["reason"] == why
+    assert (shown["experiment"]["status"], shown["experiment"]["val_bpb"]) == ("queued", None)
+    assert [late["val_bpb"] for late in shown["late_results"]] == [0.5]
     assert (await lab.ask("gpu/renew", **lease))["order"] == "lost"
 
 
@@ -281,22 +289,6 @@ async def test_a_worker_that_goes_on_after_a_stop_has_one_lease_to_end_the_run(l
     assert swept["experiments"] == {lease["experiment_id"]: "stopped"}
     [ended] = await events_of(lab.process, "experiment.finished")
     assert (ended["status"], ended["reason"]) == ("stopped", "its worker went on after it was told to stop")
-
-
-@pytest.mark.parametrize("is_swept", [False, True])
-async def test_a_result_past_the_deadline_is_evidence_of_a_lost_attempt(lab: Lab, is_swept: bool) -> None:
-    lease = await begun(lab)
-    await pass_deadline(lab)
-    if is_swept:
-        await sweep(lab)
-
-    refused = await lab.post("experiment/complete", lab.wes, **lease, val_bpb=0.5)
-
-    problem(refused, 409)
-    assert (await sweep(lab))["experiments"] == ({} if is_swept else {lease["experiment_id"]: "queued"})
-    shown = await asked(lab.http, f"/api/experiment/{lease['experiment_id']}")
-    assert (shown["experiment"]["status"], shown["experiment"]["val_bpb"]) == ("queued", None)
-    assert [late["val_bpb"] for late in shown["late_results"]] == [0.5]
 
 
 async def test_a_result_that_waited_while_the_lab_was_off_is_not_past_the_deadline(lab: Lab) -> None:

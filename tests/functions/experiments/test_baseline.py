@@ -88,26 +88,6 @@ async def test_the_base_commit_itself_becomes_the_baseline(tag: TagUnderTest) ->
     assert first["hint"] is None
 
 
-async def test_a_stopped_baseline_opens_the_gate_and_a_submit_brings_another(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await submitted(tag, agent="ann")
-    await tag.told("/api/experiment/stop", experiment_id="mar11-1")
-    assert await tag.leased() == ["mar11-2"]
-    assert await tag.faults() == []
-    brief = await tag.told("/api/report/brief", tag="mar11", agent="bob")
-
-    assert (await submitted(tag))["experiment_id"] == "mar11-4"
-
-    assert "the lab runs the unchanged train.py" in brief["next"]
-    assert (await found(tag, "mar11-3")).baseline
-    await ended(tag, "mar11-2", 0.9)
-    assert await tag.leased() == ["mar11-3"]
-    assert await tag.faults() == []
-    await ended(tag, "mar11-3", 1.0)
-    assert await tag.leased() == ["mar11-4"]
-    assert (await tag.told("/api/experiment/baseline", tag="mar11"))["baseline_id"] == "mar11-3"
-
-
 async def test_ideas_let_in_wait_again_behind_the_next_baseline_each_in_its_place(tag: TagUnderTest) -> None:
     await opened(tag)
     for agent in ("ann", "bob"):
@@ -119,16 +99,19 @@ async def test_ideas_let_in_wait_again_behind_the_next_baseline_each_in_its_plac
     assert await tag.leased() == []
     assert await queued(tag) == ["mar11-2", "mar11-3"]
 
-    later = await submitted(tag, agent="ann", commit_sha=BASE)
+    brief = await tag.told("/api/report/brief", tag="mar11", agent="new")
+    later = await submitted(tag, agent="ann")
 
-    assert (later["experiment_id"], (await found(tag, "mar11-5")).baseline) == ("mar11-5", True)
+    assert "the lab runs the unchanged train.py" in brief["next"]
+    assert (later["experiment_id"], (await found(tag, "mar11-5")).baseline) == ("mar11-6", True)
+    assert (await tag.told("/api/experiment/baseline", tag="mar11"))["baseline_id"] == "mar11-5"
     assert await queued(tag) == ["mar11-5"]
     assert await tag.faults() == []
     await tag.told("/api/pool/drain", gpu_id=GPUS[0], undo=True)
     assert await tag.leased() == ["mar11-5"]
     await ended(tag, "mar11-5", 1.0)
     assert await tag.leased() == ["mar11-2"]
-    assert await queued(tag) == ["mar11-3"]
+    assert await queued(tag) == ["mar11-3", "mar11-6"]
     assert await queued(tag, GPUS[0]) == ["mar11-4"]
 
 

@@ -22,6 +22,8 @@ ROUNDS = 6
 EXPERIMENTS_PER_ROUND = 16
 SILENCE_S = 100_001.0
 CALLS = {"acquire": 9, "release": 5, "heartbeat": 4, "complete": 3, "crash": 2, "give_back": 1, "sweep": 2}
+CALLS |= {"submit": 2, "dispatch": 2, "stop": 1, "pause": 1, "unpause": 2}
+MOST_RUNS = 40
 """What clients do, and how often."""
 
 
@@ -76,8 +78,14 @@ class Clients:
                     "given_back"
                 ]:
                     self.given_back.append(fence)
-            case _:
-                await self.told("pool::sweep")
+            case "submit":
+                self.names.append((await self.told("experiment::submit", **idea("t")))["experiment_id"])
+            case "stop":
+                await self.told("experiment::stop", experiment_id=name)
+            case "pause" | "unpause" as verb:
+                await self.told(f"tag::{verb}", tag="t")
+            case verb:
+                await self.told(f"pool::{verb}")
 
     def answered(self, name: str, *said: Any) -> None:
         self.reported.setdefault(name, set()).add(said)
@@ -124,6 +132,9 @@ def check_ends(events: list[Event], clients: Clients) -> None:
         if event.type != "experiment.finished":
             continue
         assert event.subject not in ended, event
+        if event.data["status"] not in ("keep", "discard", "crash"):
+            ended[event.subject] = (event.data["status"],)  # without a report
+            continue
         if event.data["status"] == "crash":
             crashes += 1
             ended[event.subject] = "crash", crashes
@@ -135,7 +146,7 @@ def check_ends(events: list[Event], clients: Clients) -> None:
     told = {name: {(status, after) for status, _, after in said} for name, said in clients.reported.items()}
     assert told == {name: {ended[name]} for name in told}
     assert all(len(said) == 1 for said in clients.reported.values())
-    assert told.keys() == ended.keys()
+    assert told.keys() == {name for name, (status, *after) in ended.items() if after}
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 10))])
@@ -144,6 +155,7 @@ async def test_what_fifty_clients_did_at_once_happened_one_after_the_other(
 ) -> None:
     clients = Clients(process, random.Random(seed))
     await clients.told("experiment::setup", tag="t")
+    await clients.told("tag::budget", tag="t", runs=MOST_RUNS)
     for n, gpu_id in enumerate(GPUS):
         gpu = {"gpu_id": gpu_id, "gpu_index": n, "gpu_name": "H100", "vram_mb": 80000.0}
         await clients.told("pool::register_gpu", **gpu)
@@ -156,7 +168,9 @@ async def test_what_fifty_clients_did_at_once_happened_one_after_the_other(
         await asyncio.gather(*(clients.calls() for _ in range(CLIENTS)))
 
     events = await process.stream.last(100_000)
+    budget = (await clients.told("tag::budget", tag="t"))["runs"]
     assert len(clients.lent) > ROUNDS
+    assert budget["reserved"] > 0
     check_leases(events, clients)
     check_ends(events, clients)
     assert (await clients.told("lab::audit"))["violations"] == []

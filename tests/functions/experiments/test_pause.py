@@ -88,7 +88,14 @@ async def test_what_is_submitted_to_a_paused_tag_waits_and_others_are_served(tag
 
     assert (paused["waiting"], paused["reason"], paused["changed"]) == (3, "prices are high", True)
     assert (answer["status"], answer["queue"]["position"]) == ("queued", 4)
-    assert "paused (prices are high)" in answer["hint"]
+    summary, brief = await tag.summary(), await tag.told("/api/report/brief", tag="mar11")
+    suggestion = await tag.told("/api/search/suggest", tag="mar11")
+    listed = {tag["name"]: tag for tag in (await tag.asked("/api/report/tags"))["tags"]}
+    for hint in (summary["hint"], brief["next"], suggestion["hint"], listed["mar11"]["hint"], answer["hint"]):
+        assert "paused (prices are high)" in hint
+        assert "POST /api/tag/unpause" in hint
+    assert (listed["mar11"]["paused"], listed["other"]["paused"]) == (True, False)
+    assert any("mar11 is paused" in hint for hint in (await tag.asked("/api/lab/status"))["hints"])
     assert "paused" in answer["next"]
     assert await tag.leased() == [other]
     assert await status(tag, held[0]) == "queued"
@@ -191,25 +198,6 @@ async def test_pausing_twice_is_pausing_once_and_lifting_a_pause_lifts_no_abort(
     by_crashes, event = await tag.events("tag.resumed")
     assert by_crashes["lifted"] == "crashes"
     assert (event["lifted"], event["reason"], event["waiting"]) == ("pause", "r", 1)
-
-
-async def test_a_pause_is_seen_wherever_one_looks(tag: TagUnderTest) -> None:
-    await tag.told("/api/experiment/complete", experiment_id=await registered(tag.client), val_bpb=1.0)
-    await pause(tag, reason="prices are high")
-
-    summary = await tag.told("/api/report/summary", tag="mar11")
-    brief = await tag.told("/api/report/brief", tag="mar11")
-    suggestion = await tag.told("/api/search/suggest", tag="mar11")
-    listed = {tag["name"]: tag for tag in (await tag.asked("/api/report/tags"))["tags"]}
-    lab = await tag.asked("/api/lab/status")
-    new = await tag.told("/api/experiment/register", **idea())
-
-    assert (summary["paused"], summary["pause_reason"]) == (True, "prices are high")
-    for hint in (summary["hint"], brief["next"], suggestion["hint"], listed["mar11"]["hint"], new["hint"]):
-        assert "POST /api/tag/unpause" in hint
-    assert (listed["mar11"]["paused"], listed["other"]["paused"]) == (True, False)
-    assert lab["paused_tags"] == ["mar11"]
-    assert any("mar11 is paused" in hint for hint in lab["hints"])
 
 
 async def test_all_tags_are_paused_and_resumed_at_once(tag: TagUnderTest) -> None:

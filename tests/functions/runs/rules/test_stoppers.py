@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,10 +25,8 @@ from functions.runs.rules.stopping import (
     was_spared,
 )
 from functions.runs.rules.ticks import bucket_of
-from functions.swarm.rules.shapes import SwarmStrategy
 from state.facts import NO_TREND, Trend
 from state.policy import BUCKETS, EARLY, FIFTHS, Stopping, StoppingRule
-from state.records import Direction
 from tests.functions.sample import experiment
 
 STOCHASTIC = Stopping(rule="stochastic")
@@ -89,17 +85,12 @@ def test_a_run_is_stopped_below_its_probability_and_the_best_eleven_percent_are_
     assert judge(checkpoint, draw, settings).told == told
 
 
-def test_the_strategies_whose_numbers_are_needed_whole_are_never_stopped() -> None:
-    verdicts = {s: judge(at(0.0, strategy=s), 0.0, CERTAIN).told for s in get_args(SwarmStrategy)}
-    unstopped = {s for s, told in verdicts.items() if told == "continue"}
-    assert unstopped == {"falsify", "validate", "decision_sprint"}
-
-
 NEEDED = {
     "24 finished runs": Checkpoint(0.4, PeerRank(1000, 0, 0), finished=24),
     "4 peers": Checkpoint(0.4, PeerRank(4, 0, 0), finished=1000),
     "at the end": Checkpoint(1.0, PeerRank(1000, 0, 0), finished=1000),
     "needed whole": Checkpoint(0.4, PeerRank(1000, 0, 0), finished=1000, may_stop=False),
+    **{name: at(0.0, strategy=name) for name in ("falsify", "validate", "decision_sprint")},
 }
 
 
@@ -137,37 +128,6 @@ def test_a_metric_that_is_maximised_ranks_the_other_way_round(lower: int, equal:
     assert down.peers == up.peers == peers
     assert down.rank + up.rank == pytest.approx(100)
     assert (down.better, down.worse) == (up.worse, up.better)
-
-
-@given(values=st.lists(st.integers(-5, 5), min_size=1, max_size=60), mine=st.integers(-5, 5))
-def test_ties_rank_in_the_middle_of_what_is_better_and_worse(values: list[int], mine: int) -> None:
-    lower, equal = sum(v < mine for v in values), sum(v == mine for v in values)
-    rank = standing("minimize", lower=lower, equal=equal, peers=len(values)).rank
-    worst = standing("minimize", lower=lower + equal, equal=0, peers=len(values)).rank
-    best = standing("minimize", lower=lower, equal=0, peers=len(values)).rank
-    assert rank == pytest.approx((worst + best) / 2)
-    assert 0 <= rank <= 100
-
-
-DIRECTIONS: st.SearchStrategy[Direction] = st.sampled_from(["minimize", "maximize"])
-
-
-@given(
-    direction=DIRECTIONS,
-    values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=5, max_size=40),
-    first=st.floats(allow_nan=False, allow_infinity=False),
-    second=st.floats(allow_nan=False, allow_infinity=False),
-)
-def test_a_better_value_is_never_likelier_to_be_stopped(
-    direction: Direction, values: list[float], first: float, second: float
-) -> None:
-    def chance(value: float) -> float:
-        lower, equal = sum(v < value for v in values), sum(v == value for v in values)
-        stands = standing(direction, lower=lower, equal=equal, peers=len(values))
-        return judge(Checkpoint(0.4, stands, finished=25), 1.0, STOCHASTIC).chance
-
-    better, worse = sorted((first, second), reverse=direction == "maximize")
-    assert chance(better) <= chance(worse)
 
 
 def test_draws_are_spread_evenly_over_runs_and_buckets() -> None:
