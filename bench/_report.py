@@ -35,9 +35,20 @@ class Bench:
 
     def row(self, table: Table, what: str, found: str, asked: str = "", *, is_hit: bool = True) -> None:
         """Add a figure with its bound to a table. It is marked and collected if it misses the bound."""
-        table.add_row(what, found if is_hit else f"{found} !", asked)
-        if not is_hit:
+        table.add_row(what, self.marked(found, is_hit, what), asked)
+
+    def marked(self, found: str, is_hit: bool, what: str) -> str:
+        """A figure, marked if it misses its bound; then `what` is collected."""
+        if is_hit:
+            return found
+        self.missed.append(what)
+        return f"{found} !"
+
+    def verdict(self, is_hit: bool | None, what: str) -> str:
+        """hit, or missed, which is collected; empty where there is no bound."""
+        if is_hit is False:
             self.missed.append(what)
+        return "" if is_hit is None else "hit" if is_hit else "missed !"
 
     def end(self, what: str = "") -> NoReturn:
         """Print the missed bounds, then `what`, the date and the machine. Exits with 1 if a bound was missed."""
@@ -72,6 +83,14 @@ def mean_of(values: Sequence[float]) -> Interval:
     return Interval(float(known.mean()), float(low), float(high))
 
 
+def share(hits: int, tries: int, level: float = 0.95) -> Interval:
+    """A share in percent with its exact interval at this level (Clopper and Pearson 1934)."""
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, tries).proportion_ci(level)
+    return Interval(100 * hits / tries, 100 * float(found.low), 100 * float(found.high))
+
+
 @contextmanager
 def private_redis() -> Iterator[Settings]:
     """Settings of a lab on a Redis of its own, with an append-only file as `up` starts it."""
@@ -89,6 +108,12 @@ def url_of(settings: Settings) -> str:
 def posted(path: str, /, **body: object) -> Wanted:
     """A POST for `bench._load`."""
     return path, json.dumps(body).encode()
+
+
+def idea(tag: str, number: int, **more: object) -> dict[str, object]:
+    """The body of an experiment with a commit of this number."""
+    told = {"hypothesis": "a wider MLP learns faster", "category": "architecture"}
+    return {"tag": tag, **told, "commit_sha": f"{number:07x}", "diff_summary": "MLP ratio 4 -> 5", **more}
 
 
 async def call(process: Process, name: str, /, **body: Any) -> dict[str, Any]:

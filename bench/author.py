@@ -144,14 +144,12 @@ def show(found: dict[str, tuple[list[LoadResult], list[LoadResult]]], bench: Ben
     )
     for call, (without, with_model) in found.items():
         ratio = median(b.percentile(99) / a.percentile(99) for a, b in zip(without, with_model, strict=True))
-        if ratio > MOST:
-            bench.missed.append(call)
         figures = [
             f"{median(s.percentile(p) for s in several):.1f}"
             for p in (50, 99)
             for several in (without, with_model)
         ]
-        shown.add_row(call, *figures, f"{ratio:.2f}", f"<= {MOST}", "missed !" if ratio > MOST else "hit")
+        shown.add_row(call, *figures, f"{ratio:.2f}", f"<= {MOST}", bench.verdict(ratio <= MOST, call))
     bench.console.print(shown)
 
 

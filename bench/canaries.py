@@ -25,7 +25,7 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from bench._report import Bench, call, private_redis
+from bench._report import Bench, Interval, call, private_redis, share
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
 from functions.swarm.rules.sampling import SAMPLERS
@@ -201,53 +201,43 @@ def lived(seed: int, results: int, sampler: str) -> ProposalCounts:
 # -- the report
 
 
-def interval(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a share at this level (Clopper and Pearson 1934)."""
-    from scipy.stats import binomtest
-
-    found = binomtest(hits, of).proportion_ci(level)
-    return float(found.low), float(found.high)
-
-
 def told(hits: int, of: int) -> str:
     """A share with its interval, in percent."""
     if not of:
         return "none"
-    low, high = interval(hits, of)
-    return f"{hits} of {of}: {100 * hits / of:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+    found = share(hits, of)
+    return f"{hits} of {of}: {found.found:.1f} % [{found.low:.1f}, {found.high:.1f}]"
 
 
 def show(found: Sequence[ProposalCounts], bench: Bench) -> None:
-    console, missed = bench.console, bench.missed
+    console = bench.console
     each = Table("proposed, truth", "on trial at", "judged after", "varied", "promoted", "reverted", "asked")
     for proposed in PROPOSED:
         least, most = BOUNDS[proposed.name]
         rows = [one.proposals[proposed.name] for one in found if proposed.name in one.proposals]
         judged = [row for row in rows if row["state"] in ("promoted", "reverted")]
         promoted = sum(row["state"] == "promoted" for row in judged)
-        low, high = interval(promoted, len(judged)) if judged else (1.0, 0.0)
-        is_hit = low <= most and least <= high
+        found_share = share(promoted, len(judged)) if judged else None
+        is_hit = found_share is not None and found_share.low <= 100 * most and 100 * least <= found_share.high
         each.add_row(
             f"{proposed.name} {proposed.does}",
             _middle([row["adopted_results"] for row in rows if row["adopted_results"] is not None]),
             _middle([row["judged_results"] - row["adopted_results"] for row in judged]),
             _middle([row["varied"] for row in judged]),
-            told(promoted, len(judged)) + ("" if is_hit else " !"),
+            bench.marked(told(promoted, len(judged)), is_hit, proposed.name),
             str(len(judged) - promoted),
             f"{100 * least:.0f} to {100 * most:.0f} % promoted",
         )
-        if not is_hit:
-            missed.append(proposed.name)
     console.print(each)
     total = Table("what", "found", "asked")
     tried, runs = sum(one.tried for one in found), sum(one.runs for one in found)
-    low, high = interval(tried, runs, 0.999) if runs else (0.0, 0.0)
+    varied = share(tried, runs, 0.999) if runs else Interval(0.0, 0.0, 0.0)
     bench.row(
         total,
         "configs that vary a dimension on trial",
         told(tried, runs),
         f"{100 * CANARY_SHARE:.0f} % in that of 99.9 %",
-        is_hit=low <= CANARY_SHARE <= high,
+        is_hit=varied.low <= 100 * CANARY_SHARE <= varied.high,
     )
     early = [
         row

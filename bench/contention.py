@@ -33,9 +33,8 @@ from typing import Any
 
 import click
 from rich.table import Table
-from scipy.stats import binomtest
 
-from bench._report import Bench, Interval
+from bench._report import Bench, Interval, share
 from tests.journeys.running import BY_DEFAULT, RunningLab, running_lab
 
 MOST = 2.0
@@ -89,8 +88,7 @@ class Arm:
 
     @property
     def share(self) -> Interval:
-        found = binomtest(len(self.flipped), self.ideas).proportion_ci()
-        return Interval(100 * len(self.flipped) / self.ideas, 100 * found.low, 100 * found.high)
+        return share(len(self.flipped), self.ideas)
 
 
 @contextmanager
@@ -200,11 +198,9 @@ def main(nights: int, rounds: int) -> None:
     for name, arm in arms.items():
         is_hit = arm.share.found <= MOST
         spread = f"{100 * statistics.pstdev(arm.noise):.1f} %" if arm.noise else ""
-        share = f"{arm.share:.1f} %" + ("" if is_hit else " !")
-        row = (str(arm.ideas), share, f"<= {MOST:g} %", str(arm.runs), str(arm.contended), spread)
+        flipped = bench.marked(f"{arm.share:.1f} %", is_hit, f"{name}: {arm.share:.1f} %")
+        row = (str(arm.ideas), flipped, f"<= {MOST:g} %", str(arm.runs), str(arm.contended), spread)
         table.add_row(name, *row, f"{arm.seconds:.0f}")
-        if not is_hit:
-            bench.missed.append(f"{name}: {arm.share:.1f} %")
     bench.console.print(table)
     bench.end(f"{nights} nights of two agents, runs of {BUDGET_S:g} s")
 

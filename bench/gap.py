@@ -162,11 +162,9 @@ def show(found: Sequence[Measure], bench: Bench) -> None:
     table = Table("measure", "times", "p50 ms", "p99 ms", "target, p50 ms", "")
     for its in found:
         target = "" if its.most is None else f"<= {its.most * 1e3:.0f}"
-        verdict = "" if its.most is None else "missed !" if its.is_missed else "hit"
+        verdict = bench.verdict(None if its.most is None else not its.is_missed, its.what)
         times = (f"{its.p50 * 1e3:.0f}", f"{its.p99 * 1e3:.0f}")
         table.add_row(its.what, str(len(its.seconds)), *times, target, verdict)
-        if its.is_missed:
-            bench.missed.append(its.what)
     bench.console.print(table)
 
 

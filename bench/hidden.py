@@ -31,9 +31,8 @@ from statistics import median
 import click
 import numpy as np
 from rich.table import Table
-from scipy.stats import binomtest
 
-from bench._report import Bench, Interval
+from bench._report import Bench, share
 from functions.experiments.rules.keeping import KEEP_RULES, SURE_SIGMAS, SeedScores, is_confirmed
 from functions.trust.rules.hidden import HiddenRuns, is_behind, is_unshown
 from functions.trust.rules.noise import cautious, pooled
@@ -139,12 +138,6 @@ def honest(rng: np.random.Generator, gain: float) -> Code:
     return found
 
 
-def share(hits: int, tries: int) -> Interval:
-    """A share in percent with its exact interval."""
-    found = binomtest(hits, tries).proportion_ci()
-    return Interval(100 * hits / tries, 100 * found.low, 100 * found.high)
-
-
 def promotions(
     rng: np.random.Generator, tags: int, df: int, gain: float | None, *, is_hidden: bool = True
 ) -> int:
@@ -243,11 +236,8 @@ def main(tags: int, nights: int, rounds: int, seconds: float, seed: int) -> None
         found = [share(n, tags) for n in hits]
         texts = [f"{each:.1f} %" for each in found]
         is_hit = least is None or min(each.found for each in found) >= least
-        table.add_row(
-            what, texts[0], texts[1] + ("" if is_hit else " !"), "" if least is None else f">= {least:g} %"
-        )
-        if not is_hit:
-            bench.missed.append(what)
+        asked = "" if least is None else f">= {least:g} %"
+        table.add_row(what, texts[0], bench.marked(texts[1], is_hit, what), asked)
 
     fooled = [promotions(rng, tags, df, None, is_hidden=False) for df in (0, 12)]
     row("best of 200 without an effect, kept by the visible split alone", fooled)
@@ -274,11 +264,9 @@ def main(tags: int, nights: int, rounds: int, seconds: float, seed: int) -> None
         for arm in ARMS:
             cpu_s = median(each.cpu_seconds or 0.0 for each in took[arm])
             wall_s, is_last = median(each.wall_seconds for each in took[arm]), arm == ARMS[-1]
-            mark = " !" if is_last and cpu_s > MOST_S else ""
-            share_of = f"{cpu_s / 0.6:.1f} %{mark}"
+            is_hit = not is_last or cpu_s <= MOST_S
+            share_of = bench.marked(f"{cpu_s / 0.6:.1f} %", is_hit, f"{arm}: {cpu_s:.2f} s")
             cost.add_row(arm, f"{cpu_s:.2f}", f"{wall_s:.2f}", share_of, "10 %" if is_last else "")
-            if mark:
-                bench.missed.append(f"{arm}: {cpu_s:.2f} s")
         bench.console.print(cost)
     bench.end(f"{tags} tags for each row, {nights} nights, {rounds} rounds of {seconds:g} CPU seconds")
 

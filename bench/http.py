@@ -33,7 +33,7 @@ from rich.table import Table
 
 from bench import _bare
 from bench._load import LoadResult, Wanted, load
-from bench._report import Bench, posted, private_redis, url_of
+from bench._report import Bench, idea, posted, private_redis, url_of
 from bench._servers import ServerProcess, bare, web
 from state.settings import Settings
 from tests.trips import counted
@@ -66,15 +66,7 @@ class Agents:
 
     def register(self, path: str = "/api/experiment/register", tag: str = "plain") -> Iterator[Wanted]:
         for number in self.commits:
-            yield posted(
-                path,
-                tag=tag,
-                hypothesis="a wider MLP learns faster",
-                category="architecture",
-                commit_sha=f"{number:07x}",
-                diff_summary="MLP ratio 4 -> 5",
-                diff=f"+WIDTH = {number}\n" * 20,
-            )
+            yield posted(path, **idea(tag, number, diff=f"+WIDTH = {number}\n" * 20))
 
     def submit(self) -> Iterator[Wanted]:
         return self.register("/api/experiment/submit", "queued")
@@ -264,9 +256,7 @@ def table(found: dict[str, MeasuredCall], trips: dict[str, int], bench: Bench) -
     """Print the table, and collect missed targets."""
 
     def judged(what: str, figure: float, target: str, hit: bool) -> str:
-        if not hit:
-            bench.missed.append(f"{what} is {figure:.2f}, target {target}")
-        return f"{figure:.2f} ({target}){'' if hit else ' !'}"
+        return bench.marked(f"{figure:.2f} ({target})", hit, f"{what} is {figure:.2f}, target {target}")
 
     shown = Table(
         *("call", "requests/s", "of bare's", "p50 ms", "p99 ms", "p99, bare's x", "CPU ms", "bare's x"),

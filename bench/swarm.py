@@ -96,11 +96,8 @@ def show(found: dict[str, LoadResult], bench: Bench) -> None:
     shown = Table("call", "times", "requests/s", "p50 ms", "p99 ms", "target, p99 ms", "")
     for call, served in found.items():
         most, p99 = MOST_MS.get(call), served.percentile(99)
-        is_missed = most is not None and p99 > most
-        if is_missed:
-            bench.missed.append(call)
         times = (f"{len(served.times)}", f"{served.rate:,.0f}", f"{served.percentile(50):.1f}", f"{p99:.1f}")
-        verdict = "" if most is None else "missed !" if is_missed else "hit"
+        verdict = bench.verdict(None if most is None else p99 <= most, call)
         shown.add_row(call, *times, "" if most is None else f"<= {most:g}", verdict)
     bench.console.print(shown)
 

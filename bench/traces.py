@@ -29,7 +29,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bench._report import Bench, call, private_redis
+from bench._report import Bench, call, idea, private_redis
 from functions.branches.rules.schedulers import (
     SCHEDULERS,
     ForestView,
@@ -177,10 +177,10 @@ def rank_us(scheduler: str, traces: int) -> float:
 
 def shown(bench: Bench, what: str, figure: float, most: float | None) -> str:
     """A figure beside its bound. It is marked and collected if it misses the bound."""
-    if most is not None and figure > most:
-        bench.missed.append(f"{what}: {figure:g}, at most {most:g}")
-        return f"{figure:g} !"
-    return f"{figure:g}" + (f" (<= {most:g})" if most is not None else "")
+    if most is None:
+        return f"{figure:g}"
+    is_hit, asked = figure <= most, f"{what}: {figure:g}, at most {most:g}"
+    return f"{figure:g} (<= {most:g})" if is_hit else bench.marked(f"{figure:g}", is_hit, asked)
 
 
 def turns_table(bench: Bench, selections: int) -> Table:
@@ -245,16 +245,7 @@ async def committed(
             if scheduler is not None:
                 selected = await call(process, "trace::select", tag=tag, wait=50)
                 made_from = {"selection_id": selected["selection_id"]}
-            new = await call(
-                process,
-                "experiment::register",
-                tag=tag,
-                hypothesis="a wider MLP learns faster",
-                category="architecture",
-                commit_sha=f"{next(commits):07x}",
-                diff_summary="MLP ratio 4 -> 5",
-                **made_from,
-            )
+            new = await call(process, "experiment::register", **idea(tag, next(commits), **made_from))
             value = chance.gauss(MEAN, AMONG)
             await call(process, "experiment::complete", experiment_id=new["experiment_id"], val_bpb=value)
             times.append((time.perf_counter() - begun) * 1e3)

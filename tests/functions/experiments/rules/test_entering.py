@@ -58,45 +58,40 @@ def branch(tip: str | None = "mar11-9") -> Trace:
 
 BEST = experiment(commit_sha="badcafe0", diff_id="d1", config_delta={"WIDTH": 96, "SEED": 1})
 ABORTED = facts(policy=BLOCK, crashes=3, best=BEST)
+BASED = Tag(name="mar11", branch="b", created_at=0.0, base_commit="0123456789")
+NO_BEST = facts(policy=BLOCK, crashes=3, tag=BASED)
+WIDE, PLAIN = {"config_delta": {"WIDTH": 96}}, {"commit_sha": "0123456789"}
 
 
 @pytest.mark.parametrize(
-    ("what", "is_best"),
+    ("aborted", "what", "is_unchanged"),
     [
-        ({"commit_sha": "badcafe0"}, True),
-        ({"commit_sha": "badcafe"}, True),
-        ({"commit_sha": "badcafe0", "diff_id": "d1"}, True),
-        ({"commit_sha": "feedbee0", "diff_id": "d1"}, True),
-        ({"commit_sha": "feedbee0"}, False),
-        ({"commit_sha": "badcafe0", "diff_id": "d2"}, False),
-        ({"commit_sha": "badcafe0", "config_delta": None}, False),
-        ({"commit_sha": "badcafe0", "config_delta": {"WIDTH": 48}}, False),
-        ({"commit_sha": "badcafe0", "config_delta": {"WIDTH": 96, "DEPTH": 3}}, False),
+        *((ABORTED, {**WIDE, "commit_sha": cut}, True) for cut in ("badcafe0", "badcafe")),
+        *(
+            (ABORTED, {**WIDE, "commit_sha": any_, "diff_id": "d1"}, True)
+            for any_ in ("badcafe0", "feedbee0")
+        ),
+        (ABORTED, {**WIDE, "commit_sha": "feedbee0"}, False),
+        (ABORTED, {**WIDE, "commit_sha": "badcafe0", "diff_id": "d2"}, False),
+        *(
+            (ABORTED, {"commit_sha": "badcafe0", "config_delta": delta}, False)
+            for delta in (None, {"WIDTH": 48}, {"WIDTH": 96, "DEPTH": 3})
+        ),
+        (NO_BEST, {**PLAIN, "config_delta": {"SEED": 7}}, True),
+        *((NO_BEST, {**PLAIN, **change}, False) for change in ({"diff_id": "d1"}, WIDE)),
     ],
 )
-def test_after_too_many_crashes_the_best_s_commit_or_patch_with_its_constants_is_let_in(
-    what: dict[str, Any], is_best: bool
+def test_after_too_many_crashes_the_unchanged_best_or_base_commit_is_let_in(
+    aborted: EntryFacts, what: dict[str, Any], is_unchanged: bool
 ) -> None:
-    asked = idea(**{"config_delta": {"WIDTH": 96}} | what)
-
-    if is_best:
-        assert admitted(asked, ABORTED, LOCAL).idea.commit_sha == asked.commit_sha
+    if is_unchanged:
+        assert admitted(idea(**what), aborted, LOCAL).idea.commit_sha == what["commit_sha"]
         return
     with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed") as refusal:
-        admitted(asked, ABORTED, LOCAL)
-    unchanged = f"submit or register {BEST.experiment_id}, the best, unchanged (commit badcafe0"
-    assert unchanged in (refusal.value.hint or "")
-
-
-def test_without_a_best_the_base_commit_is_let_in_and_its_change_is_not() -> None:
-    tag = Tag(name="mar11", branch="b", created_at=0.0, base_commit="0123456789")
-    aborted = facts(policy=BLOCK, crashes=3, tag=tag)
-
-    assert admitted(idea(commit_sha="0123456789", config_delta={"SEED": 7}), aborted, LOCAL)
-    for change in ({"diff_id": "d1"}, {"config_delta": {"WIDTH": 96}}):
-        with pytest.raises(Conflict) as refusal:
-            admitted(idea(commit_sha="0123456789", **change), aborted, LOCAL)
-        assert "submit or register the base commit unchanged (commit 0123456789" in (refusal.value.hint or "")
+        admitted(idea(**what), aborted, LOCAL)
+    named = f"{BEST.experiment_id}, the best," if aborted is ABORTED else "the base commit"
+    commit = "badcafe0" if aborted is ABORTED else "0123456789"
+    assert f"submit or register {named} unchanged (commit {commit}" in (refusal.value.hint or "")
 
 
 def test_only_a_blocking_policy_refuses_and_without_code_to_run_again_only_an_operator_lifts_that() -> None:
