@@ -177,12 +177,12 @@ class ClaimSwarm:
 # -- the report
 
 
-class FigureTable:
-    """A table of figures with their bounds."""
+class FigureTable(Bench):
+    """A bench with one table of figures and their bounds."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self) -> None:
+        super().__init__(width=None)
         self.table = Table("what", "found", "asked")
-        self._bench = bench
 
     def section(self, name: str) -> None:
         self.table.add_section()
@@ -209,7 +209,7 @@ class FigureTable:
         asked += [f"at most {most:.3g}"] if most is not None else []
         is_hit = (least is None or value >= least) and (most is None or value <= most)
         found = f"{value:.3g}{beside} {unit}".strip()
-        self._bench.row(self.table, what, found, ", ".join(asked), is_hit=is_hit)
+        self.row(self.table, what, found, ", ".join(asked), is_hit=is_hit)
 
 
 def nulls(report: FigureTable, chance: np.random.Generator, claims: int) -> None:
@@ -541,15 +541,14 @@ def _pursued(chance: np.random.Generator) -> Hypothesis:
 @click.option("--repeats", default=REPEATS, show_default=True, help="Swarms with early stopping.")
 @click.option("--seed", default=17, show_default=True)
 def main(claims: int, repeats: int, seed: int) -> None:
-    bench, began = Bench(width=None), time.process_time()
-    report = FigureTable(bench)
+    began, report = time.process_time(), FigureTable()
     for k, part in enumerate((nulls, planted, coverage, irrelevance, influences)):
         part(report, np.random.default_rng([seed, k]), claims)
     stopped_runs(report, np.random.default_rng([seed, 10]), repeats)
     lucky_baseline(report, np.random.default_rng([seed, 11]), max(claims // 40, 1))
     strategies(report, np.random.default_rng([seed, 12]), max(claims // 100, 1))
-    bench.console.print(report.table)
-    bench.end(f"{time.process_time() - began:.0f} s of CPU")
+    report.console.print(report.table)
+    report.end(f"{time.process_time() - began:.0f} s of CPU")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from state.facts import Noise, Runs
 from state.records import (
     Certificate,
     Distillation,
-    Experiment,
     FailureRecord,
     KeepRecord,
     OneRun,
@@ -182,15 +181,13 @@ def night_view(
     sure = own_noise(noise, facts.seeds)
     later = [step.keep for step in steps if not step.keep.baseline and step.keep.experiment_id != begin]
     holds = _holds(begin, later, facts.tested, gain, sure) if begin and sure else None
-    return view_of(
+    night = view_of(
         NightView,
         tag,
         tag=tag.name,
         metric="delta_bpb" if by_delta else tag.metric,
         by_delta=by_delta,
-        headline=headline(
-            tag, whole, value, further, best, facts.demoted, chain, noise.sigma if noise else None
-        ),
+        headline="",
         first=whole.before if whole else None,
         last=whole.after if whole else None,
         best=value,
@@ -223,37 +220,34 @@ def night_view(
         distilled=max(facts.distillations, key=lambda one: one.begun_at, default=None),
         transfers=sorted(facts.transfers, key=lambda one: one.begun_at),
     )
+    night.headline = headline(night, tag, is_baseline=best is not None and best.experiment.baseline)
+    return night
 
 
-def headline(
-    tag: Tag,
-    gain: Gain | None,
-    value: float | None,
-    further: int,
-    best: Runs[Experiment] | None,
-    demoted: int,
-    chain: Sequence[StepView],
-    sigma: float | None,
-) -> str:
-    """Summary in a few sentences."""
-    if value is None or best is None:
-        return f"Nothing was kept yet. {_counts(tag, demoted)}."
-    seen = (
-        "" if best.experiment.own_value is None else f"first seen {figure(best.experiment.own_value, sigma)}"
-    )
+def headline(night: NightView, tag: Tag, *, is_baseline: bool) -> str:
+    """Summary in a few sentences; `is_baseline`: nothing is better."""
+
+    def shown(value: float) -> str:
+        return figure(value, night.sigma)
+
+    counts, further = _counts(tag, night.demoted), night.further_runs
+    if night.best is None:
+        return f"Nothing was kept yet. {counts}."
+    seen = "" if night.first_seen is None else f"first seen {shown(night.first_seen)}"
     runs = "run on another seed" if further == 1 else "runs on other seeds"
     sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
-    if best.experiment.baseline:
-        return f"Nothing beat the baseline yet, {figure(value, sigma)}{sure}. {_counts(tag, demoted)}."
-    told = f"{figure(value, sigma)}{sure}, on no seed of the baseline"
-    if gain is not None:
-        more = "1 more run" if gain.runs == 1 else f"{gain.runs} more runs"
-        each = "" if best.experiment.by_delta else " of each"
-        how = f"mean of {more}{each}; {seen}" if gain.runs else "one run"
-        claimed = f"; {figure(value, sigma)}{sure}" if further and not gain.runs else ""
-        told = f"{figure(gain.before, sigma)} -> {figure(gain.after, sigma)} ({how}){claimed}"
-    told = f"{told}. {_counts(tag, demoted)}."
-    gains = [step for step in chain if step.gain is not None]
+    if is_baseline:
+        return f"Nothing beat the baseline yet, {shown(night.best)}{sure}. {counts}."
+    told = f"{shown(night.best)}{sure}, on no seed of the baseline"
+    if night.first is not None and night.last is not None:
+        more = "1 more run" if night.gain_runs == 1 else f"{night.gain_runs} more runs"
+        how = (
+            f"mean of {more}{'' if night.by_delta else ' of each'}; {seen}" if night.gain_runs else "one run"
+        )
+        claimed = f"; {shown(night.best)}{sure}" if further and not night.gain_runs else ""
+        told = f"{shown(night.first)} -> {shown(night.last)} ({how}){claimed}"
+    told = f"{told}. {counts}."
+    gains = [step for step in night.chain if step.gain is not None]
     if gains:
         biggest = max(gains, key=lambda step: step.gain or 0.0)
         told += f" Biggest: {short(biggest.description, 80)}."

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -33,11 +34,6 @@ VALUES = ("val_bpb", "judged_val_bpb", "reported", "late_val_bpb")
 """Values of a tag's metric in an event's data."""
 
 
-class _Facts(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "unknown"
-
-
 def sentence(envelope: Mapping[str, Any], sigma: float | None = None) -> str:
     """One sentence on an event of a tag with this noise. Texts of agents in it cannot mention, link or format."""
     facts = {**envelope["data"], "tag": envelope["tag"], "subject": envelope["subject"]}
@@ -46,7 +42,7 @@ def sentence(envelope: Mapping[str, Any], sigma: float | None = None) -> str:
     for name in VALUES:
         if isinstance(facts.get(name), float):
             facts[name] = figure(facts[name], sigma)
-    plain = _Facts({name: harmless(value) for name, value in facts.items()})
+    plain = defaultdict[str, str](lambda: "unknown", {name: harmless(v) for name, v in facts.items()})
     pattern = SENTENCES.get(envelope["type"])
     text = pattern.format_map(plain) if pattern else f"{harmless(envelope['type'])}: {plain['subject']}"
     return f"[{harmless(envelope['lab'])}] {text}"[:LONGEST]

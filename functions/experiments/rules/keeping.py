@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from functions.trust.rules.noise import standard_error
 from state.records import Best, Direction, Experiment, Link, score
@@ -49,52 +49,39 @@ Decision = Literal["keep", "provisional", "discard"]
 """`provisional`: the candidate is the new best until its second run says otherwise (`is_confirmed`)."""
 
 
-class KeepRule(Protocol):
-    """What to do with a finished run.
+Decide = Callable[[SeedScores, SeedScores | None, float | None, float | None], Decision]
+"""Takes the candidate, the incumbent, `sigma` and `plausible`.
 
-    `sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`). None: it is not known yet. A
-    margin above `plausible` needs a second run, whatever sigma is.
-    """
-
-    def decide(
-        self,
-        candidate: SeedScores,
-        incumbent: SeedScores | None,
-        sigma: float | None,
-        plausible: float | None = None,
-    ) -> Decision: ...
+`sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`). None: it is not known yet. A
+margin above `plausible` needs a second run, whatever sigma is.
+"""
 
 
-class StrictRule:
-    """Keeps a lower score."""
-
-    def decide(
-        self,
-        candidate: SeedScores,
-        incumbent: SeedScores | None,
-        sigma: float | None,
-        plausible: float | None = None,
-    ) -> Decision:
-        return "keep" if incumbent is None or candidate.first < incumbent.first else "discard"
+def decide_strictly(
+    candidate: SeedScores, incumbent: SeedScores | None, sigma: float | None, plausible: float | None
+) -> Decision:
+    """Keep a lower score."""
+    return "keep" if incumbent is None or candidate.first < incumbent.first else "discard"
 
 
-class ConfirmRule:
-    """Keeps a lower score provisionally, unless noise cannot explain the margin."""
+def decide_confirmed(
+    candidate: SeedScores, incumbent: SeedScores | None, sigma: float | None, plausible: float | None
+) -> Decision:
+    """Keep a lower score provisionally, unless noise cannot explain the margin."""
+    if incumbent is None:
+        return "keep"
+    margin = incumbent.first - candidate.first
+    if margin <= 0:
+        return "discard"
+    is_sure = sigma is not None and margin > SURE_SIGMAS * sigma
+    return "keep" if is_sure and (plausible is None or margin <= plausible) else "provisional"
 
-    def decide(
-        self,
-        candidate: SeedScores,
-        incumbent: SeedScores | None,
-        sigma: float | None,
-        plausible: float | None = None,
-    ) -> Decision:
-        if incumbent is None:
-            return "keep"
-        margin = incumbent.first - candidate.first
-        if margin <= 0:
-            return "discard"
-        is_sure = sigma is not None and margin > SURE_SIGMAS * sigma
-        return "keep" if is_sure and (plausible is None or margin <= plausible) else "provisional"
+
+@dataclass(frozen=True)
+class KeepRule:
+    """What to do with a finished run."""
+
+    decide: Decide
 
 
 def plausible_margin(largest_gain: float | None, keeps: int) -> float | None:
@@ -102,7 +89,10 @@ def plausible_margin(largest_gain: float | None, keeps: int) -> float | None:
     return IMPLAUSIBLE * largest_gain if largest_gain is not None and keeps >= ENOUGH_KEEPS else None
 
 
-KEEP_RULES: Mapping[str, KeepRule] = {"strict": StrictRule(), "confirmed": ConfirmRule()}
+KEEP_RULES: Mapping[str, KeepRule] = {
+    "strict": KeepRule(decide_strictly),
+    "confirmed": KeepRule(decide_confirmed),
+}
 
 
 def is_confirmed(candidate: SeedScores, incumbent: SeedScores, sigma: float | None) -> bool:
@@ -179,9 +169,9 @@ def new_best(
         if e.judged_by == "strict" and not is_unsettled:
             # Rivals are there after a retraction: those that are still better go on with their retests.
             rivals = [rival for rival in best.rivals if _beats(rival, link, direction)] if best else []
-            return _with_seeds_of(best, _best([link], [link] if rivals else [], rivals))
-        below, rivals = (best.standing(), best.rivals) if best else ([], [])
-        return _with_seeds_of(best, _best_of([*below, link][-MOST_STANDING:], rivals, direction))
+            return _best([link], [link] if rivals else [], rivals, best)
+        below = best.standing() if best else []
+        return _best_of([*below, link][-MOST_STANDING:], best, direction)
     if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
         rivals = _nearest([*best.rivals, link], direction)[:MOST_RIVALS]
         return best.model_copy(update={"rivals": rivals}) if rivals != best.rivals else None
@@ -191,7 +181,7 @@ def new_best(
 def stands(best: Best, name: str, direction: Direction) -> Best:
     """The best when this keep becomes the incumbent; older keeps leave the chain."""
     place = [link.experiment_id for link in best.chain].index(name)
-    return _with_seeds_of(best, _best_of(best.chain[place:], best.rivals, direction))
+    return _best_of(best.chain[place:], best, direction)
 
 
 def revalued(best: Best, name: str, value: float, direction: Direction) -> Best:
@@ -200,19 +190,19 @@ def revalued(best: Best, name: str, value: float, direction: Direction) -> Best:
         link.model_copy(update={"val_bpb": value}) if link.experiment_id == name else link
         for link in best.chain
     ]
-    return _with_seeds_of(best, _best_of(chain, best.rivals, direction))
+    return _best_of(chain, best, direction)
 
 
 def falls(best: Best, name: str, direction: Direction) -> Best:
     """The best without this keep of the chain."""
     left = [link for link in best.chain if link.experiment_id != name]
-    return _with_seeds_of(best, _best_of(left, best.rivals, direction))
+    return _best_of(left, best, direction)
 
 
 def rises(best: Best, name: str) -> Best:
     """The best when this rival takes the incumbent's place."""
     link = next(rival for rival in best.rivals if rival.experiment_id == name)
-    return _with_seeds_of(best, _best([link], [link], []))
+    return _best([link], [link], [], best)
 
 
 def restored(
@@ -244,16 +234,16 @@ def without_rivals(best: Best) -> Best:
     return best.model_copy(update={"rivals": []})
 
 
-def _with_seeds_of(best: Best | None, after: Best) -> Best:
-    return after.model_copy(update={"seeds": best.seeds}) if best else after
+def _best_of(chain: list[Link], before: Best | None, direction: Direction) -> Best:
+    """The best of this chain, with those rivals that still beat its incumbent."""
+    rivals = before.rivals if before else []
+    return _best(chain, chain, [rival for rival in rivals if _beats(rival, chain[0], direction)], before)
 
 
-def _best_of(chain: list[Link], rivals: Iterable[Link], direction: Direction) -> Best:
-    return _best(chain, chain, [rival for rival in rivals if _beats(rival, chain[0], direction)])
-
-
-def _best(standing: list[Link], chain: list[Link], rivals: list[Link]) -> Best:
-    return Best(**standing[-1].model_dump(), updated_at=0.0, chain=chain, rivals=rivals)
+def _best(standing: list[Link], chain: list[Link], rivals: list[Link], before: Best | None = None) -> Best:
+    """`before`: the best whose knowledge of seeds it takes over."""
+    after = Best(**standing[-1].model_dump(), updated_at=0.0, chain=chain, rivals=rivals)
+    return after.model_copy(update={"seeds": before.seeds}) if before else after
 
 
 def _beats(one: Link, other: Link | Best, direction: Direction) -> bool:

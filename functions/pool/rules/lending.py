@@ -38,20 +38,13 @@ def candidates(
         if is_worker or not has_time(wanted.tag)
         else [g for g in wanted.idle if not g.of_agent and g not in own]
     )
-    idle = [g for g in (*own, *others) if may_run(e, g)]
-    return suitable(idle, now=wanted.now, stale_s=stale_s, labels=labels, min_vram_mb=min_vram_mb)
-
-
-def suitable(
-    idle: Sequence[Gpu], *, now: float, stale_s: float, labels: Mapping[str, str], min_vram_mb: float
-) -> list[str]:
-    """Idle GPUs that are fresh, large enough and carry the labels, in the order given."""
     return [
-        gpu.gpu_id
-        for gpu in idle
-        if not is_stale(gpu.heartbeat_at, now, stale_s)
-        and gpu.vram_mb >= min_vram_mb
-        and all(gpu.labels.get(name) == value for name, value in labels.items())
+        g.gpu_id
+        for g in (*own, *others)
+        if may_run(e, g)
+        and not is_stale(g.heartbeat_at, wanted.now, stale_s)
+        and g.vram_mb >= min_vram_mb
+        and all(g.labels.get(name) == value for name, value in labels.items())
     ]
 
 

@@ -147,8 +147,8 @@ UNREAD: list[dict[str, str]] = [
 
 
 async def test_what_is_no_json_out_of_its_form_or_its_limits_is_refused(refuse: Refuse) -> None:
-    for body in NO_JSON:
-        await refuse(SETUP, body.encode() if isinstance(body, str) else body, 400)
+    for text in NO_JSON:
+        await refuse(SETUP, text.encode() if isinstance(text, str) else text, 400)
     for path, body in REFUSED:
         await refuse(path, body)
     for path, body in GONE_ON:

@@ -24,7 +24,7 @@ BEST = SeedScores("best", 0.9700, (0.9706,))
 @given(VALUES, VALUES, SIGMAS)
 def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: float | None) -> None:
     candidate, incumbent = SeedScores("new", value), SeedScores("best", best)
-    strict, confirmed = (rule.decide(candidate, incumbent, sigma) for rule in (STRICT, CONFIRMED))
+    strict, confirmed = (rule.decide(candidate, incumbent, sigma, None) for rule in (STRICT, CONFIRMED))
     assert (strict == "discard") == (confirmed == "discard") == (value >= best)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.kernel.rules.access import LOCAL, Caller
-from functions.pool.rules.lending import candidates, lendable, pairs, suitable, why_none, with_a_slot
+from functions.pool.rules.lending import candidates, lendable, pairs, why_none, with_a_slot
 from state.errors import Conflict, Forbidden
 from state.leases import GpuRequest, Line
 from state.policy import Policy
@@ -38,7 +38,7 @@ def test_an_agent_gets_a_fresh_gpu_that_is_large_enough_and_carries_its_labels()
         gpu("too", heartbeat_at=95.0, labels={"rack": "a"}),
     ]
 
-    found = suitable(idle, now=100.0, stale_s=60, labels={"rack": "a"}, min_vram_mb=40000)
+    found = candidates(LOCAL, wanted(*idle), labels={"rack": "a"}, min_vram_mb=40000, stale_s=60)
 
     assert found == ["right", "too"]
 
