@@ -369,8 +369,7 @@ def markdown(night: NightView, picture: str | None) -> Iterator[str]:
     else:
         yield from _chart(night)
     yield from _chain(night)
-    yield from _certificates(night)
-    yield from _transfers(night)
+    yield from _tried_again(night)
     yield from _distilled(night)
     yield from _changes(night.chain)
     yield from _failed(night)
@@ -439,21 +438,18 @@ def _section(title: str, names: Sequence[str], rows: Sequence[Sequence[object]])
         yield ""
 
 
-def _certificates(night: NightView) -> Iterator[str]:
-    names = ("experiment", "against", "verdict", "margin", "alpha", "pairs", "e-value")
-    rows = [
+def _tried_again(night: NightView) -> Iterator[str]:
+    """What further runs of keeps say: certificates, and trials at a longer budget."""
+    certificates = [
         (
             *(one.experiment_id, one.against, one.state, f"{one.min_gain:.6g}", f"{one.alpha:.6g}"),
             *(len(one.counted), f"{one.e_value:.6g}"),
         )
         for one in night.certificates
     ]
-    yield from _section("Certificates", names, rows)
-
-
-def _transfers(night: NightView) -> Iterator[str]:
-    names = ("keep", "against", "seconds", "gain", "seconds", "gain", "pairs", "verdict")
-    rows = [
+    names = ("experiment", "against", "verdict", "margin", "alpha", "pairs", "e-value")
+    yield from _section("Certificates", names, certificates)
+    transfers = [
         (
             *(one.experiment_id, one.against, f"{one.own_budget_s:g}", f"{one.gain:+.3g}"),
             *(f"{one.budget_s:g}", "" if one.longer_gain is None else f"{one.longer_gain:+.3g}"),
@@ -461,7 +457,8 @@ def _transfers(night: NightView) -> Iterator[str]:
         )
         for one in night.transfers
     ]
-    yield from _section("At a longer budget", names, rows)
+    columns = ("keep", "against", "seconds", "gain", "seconds", "gain", "pairs", "verdict")
+    yield from _section("At a longer budget", columns, transfers)
 
 
 def _distilled(night: NightView) -> Iterator[str]:

@@ -242,10 +242,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
                 "The lab trains this tag, so what you measured yourself is a claim: the lab runs its code if it"
                 " would be kept, and judges it by that run. Reset to base_commit_sha and go on."
             )
-        case "discard" if e.over_budget:
-            return f"It is over its budget, so it is not kept. {OVER_BUDGET} Reset to base_commit_sha."
-        case "discard" if e.guard is not None:
-            return f"It broke a guard, so it is not kept ({e.reason}). {GUARD} Reset to base_commit_sha."
+        case "discard" if (why := _not_allowed(e)) is not None:
+            return f"{why} Reset to base_commit_sha."
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
         case "crash" if e.error_kind == "infra":
@@ -266,6 +264,13 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return f"Its result was taken back ({e.retracted_because}): reset to base_commit_sha and go on."
         case "lost":
             return "Its worker is gone: reset to base_commit_sha and submit it again if it is worth it."
+
+
+def _not_allowed(e: Experiment) -> str | None:
+    """What a discard broke, whatever its value, and the remedy; None: nothing."""
+    if e.over_budget:
+        return f"It is over its budget, so it is not kept. {OVER_BUDGET}"
+    return f"It broke a guard, so it is not kept ({e.reason}). {GUARD}" if e.guard is not None else None
 
 
 def open_step(
@@ -319,12 +324,8 @@ def _select_again(e: Experiment) -> str:
             became = "Its result was taken back; its branch goes on without it."
         case "stopped" | "lost" | "invalid":
             became = f"It is {e.status}, and no node of its branch."
-        case "discard" if e.over_budget:
-            became = f"It is over its budget, so it is not kept. {OVER_BUDGET}"
-        case "discard" if e.guard is not None:
-            became = f"It broke a guard, so it is not kept ({e.reason}). {GUARD}"
         case _:
-            became = "It is not kept; its branch remembers it."
+            became = _not_allowed(e) or "It is not kept; its branch remembers it."
     return f"{became} Select what the next one is made from: POST /api/trace/select."
 
 

@@ -18,12 +18,13 @@ from functions.runs.rules.stopping import REASON
 from state.experiments import Experiments
 from state.experiments.ranking import ranks_at
 from state.policy import LONGEST_EXTENSION_S, TickSource
-from state.records import Experiment, Footprint
+from state.records import Experiment
 from state.rq_jobs import gpu_queue
 from state.train_queue import broker
+from tests.functions.runs.test_train import OneRunner
 from tests.labs import add_gpu, asked, begun, events_of, expire, idea, open_tag, told, tried
 from tests.lane import trained
-from workers.attempt.job import HaltedRun, TrainedRun, TrainingJob, TrainingResult, Unfit, Watcher
+from workers.attempt.job import HaltedRun, TrainedRun, TrainingJob, TrainingResult, Watcher
 
 Ticks = Sequence[tuple[float, float]]
 """(metric, progress) as a script reports them."""
@@ -32,13 +33,11 @@ CERTAIN |= {"stopping.warmup_runs": 5, "stopping.min_peers": 5}
 """The worst of six runs is stopped, whatever is drawn for it."""
 
 
-class Reporting:
+class Reporting(OneRunner):
     """A runner whose script reports these ticks, and obeys."""
 
-    name = "host:1:1"
-    gpu_id = "host:gpu0"
-
     def __init__(self) -> None:
+        super().__init__()
         self.ticks: Ticks = ()
         self.prints: float | None = None
         """The metric, where that is not its last report."""
@@ -56,12 +55,6 @@ class Reporting:
                 return HaltedRun("stop")
         value = self.prints or value
         return TrainedRun({metric: value}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=value)
-
-    async def survey(self) -> Footprint | Unfit | None:
-        return None
-
-    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        return True
 
 
 class Lab:
