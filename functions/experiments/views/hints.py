@@ -267,7 +267,7 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
 
 
 def _not_allowed(e: Experiment) -> str | None:
-    """What a discard broke, whatever its value, and the remedy; None: nothing."""
+    """The limit or guard that a discard broke, with the remedy. None: it broke neither."""
     if e.over_budget:
         return f"It is over its budget, so it is not kept. {OVER_BUDGET}"
     return f"It broke a guard, so it is not kept ({e.reason}). {GUARD}" if e.guard is not None else None
