@@ -184,6 +184,11 @@ async def test_another_worker_says_nothing_of_a_run_nor_does_an_agent(lab: Lab) 
 
 
 async def test_a_run_that_was_not_begun_waits_for_another_when_its_worker_leaves(lab: Lab) -> None:
+    lease = await begun(lab)
+    busy = await lab.ask("pool/leave", gpu_id=FAR, ended=True)
+    assert (busy, await lab.status(lease["experiment_id"])) == ({"in_pool": True}, "running")
+    await lab.ask("experiment/complete", **lease, val_bpb=0.9)
+    await lab.ask("pool/release", gpu_id=FAR, experiment_id=lease["experiment_id"], proven=True)
     name = await lab.submitted()
     await lab.handed()
 
