@@ -70,6 +70,8 @@ async def test_the_first_submit_brings_the_baseline_which_alone_is_dispatched(ta
     answer = await ended(tag, "mar11-1", 1.0)
 
     assert (answer["status"], answer["improved"], answer["action"]) == ("keep", True, "keep_commit")
+    night = await tag.told("/api/report/night", tag="mar11")
+    assert night["headline"].startswith("Nothing beat the baseline yet, 1 (one run). 0 ideas, 0 kept")
     assert await tag.leased() == ["mar11-2"]
     assert (await tag.asked("/api/experiment/mar11-3/wait?timeout=0"))["queue"]["position"] == 1
     assert [e["lifted"] for e in await tag.events("tag.resumed")] == ["baseline"]
