@@ -15,6 +15,7 @@ import pytest
 from functions.formats.program_document import FILES, DocumentReader, charter
 from functions.kernel.process.lifecycle import Process
 from tests.examples.standin import ROOT, git, git_env, standing_in
+from tests.labs import told
 
 PROGRAM = (ROOT / FILES[0]).read_text()
 WHOLE = "".join((ROOT / name).read_text() for name in FILES)
@@ -28,19 +29,12 @@ START, END = "<!-- NIGHTJAR_MUTABLE_START -->", "<!-- NIGHTJAR_MUTABLE_END -->"
 CURLRC = 'fail-with-body\nshow-error\nwrite-out = "\\n%{stderr}HTTP %{http_code} %{url}\\n"\n'
 
 
-def test_it_names_the_files_for_several_branches_and_for_training_oneself() -> None:
+def test_it_names_its_parts_shows_the_one_command_first_and_has_no_block_that_is_not_run_here() -> None:
+    loop = PROGRAM.partition("## The loop")[2]
     assert all(f"`{name}`" in PROGRAM for name in FILES[1:])
-
-
-def test_every_code_block_is_one_that_the_next_test_runs() -> None:
+    assert 0 < loop.index(TRY) < loop.index("curl")
     assert WHOLE.count("```") == 2 * (len(BLOCKS) + 1)
     assert len(BLOCKS) >= 10
-
-
-def test_it_shows_the_one_command_before_the_steps_by_curl() -> None:
-    loop = PROGRAM.partition("## The loop")[2]
-
-    assert 0 < loop.index(TRY) < loop.index("curl")
 
 
 def test_it_is_made_out_to_one_agent() -> None:
@@ -117,6 +111,25 @@ async def test_an_agent_with_a_token_follows_it_to_its_end_on_a_gpu_of_its_own(
     assert (gpu["owner"], gpu["of_agent"], lease["gpu_id"]) == ("alice", True, "box:0")
     statuses = {a["experiment_id"]: a["status"] for a in answers if a.get("action")}
     assert [*statuses.values()] == ["keep", "discard", "crash"]
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("curl")
+async def test_a_worker_sends_every_request_of_its_program_in_the_order_given(
+    web: str, process: Process, tmp_path: Path
+) -> None:
+    async with httpx.AsyncClient(base_url=web, timeout=60) as http:
+        joined = await told(http, "/register", worker_id="h100-3", gpu_type="H100", baseline_bpb=2.7)
+        program = (await http.get("/program.md?name=h100-3")).text
+    (tmp_path / ".curlrc").write_text(CURLRC)
+    (tmp_path / "worker.header").write_text(f"X-Worker-Token: {joined['worker_token']}\n")
+    blocks = BLOCK.findall(program)
+
+    given, ticked, result, synced = [a for b in blocks for a in await run(b, tmp_path, home=tmp_path)]
+
+    assert (given["exp_id"], ticked, synced["experiment_count"]) == ("swarm-1", {}, 1)
+    assert result == {"ok": True, "total_experiments": 1}
+    assert program.count("```") == 2 * len(blocks)
 
 
 async def run(block: str, clone: Path, home: Path, **environment: str) -> list[dict[str, Any]]:

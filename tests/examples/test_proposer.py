@@ -26,8 +26,6 @@ from functions.kernel.contract import CATEGORIES
 TINYLM = (Path(__file__).parents[2] / "examples" / "tinylm" / "train.py").read_text()
 SCRIPT = read_constants(TINYLM)
 BASE = {name: constant.value for name, constant in SCRIPT.items()}
-EXPLORE = SearchStrategy("explore", 1.0, 0.8)
-EXPLOIT = SearchStrategy("exploit", 0.5, 0.0)
 BASELINE = Past("t-1", "keep", {}, "other")
 
 
@@ -58,62 +56,32 @@ def test_only_the_literal_is_written(source: str, values: dict[str, int | float 
     assert set_constants(source, values) == after
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_proposal_changes_nothing_but_its_constants(seed: int) -> None:
-    idea = propose(known(), EXPLORE, random.Random(seed))
-
-    edited = set_constants(TINYLM, idea.changes)
-
-    pairs = zip(TINYLM.splitlines(), edited.splitlines(), strict=True)
-    changed = [(before, after) for before, after in pairs if before != after]
-    assert [before.split()[0] for before, _ in changed] == list(idea.changes)
-    assert {name: c.value for name, c in read_constants(edited).items()} == BASE | idea.changes
-    ast.parse(edited)
-
-
 # -- the proposal
 
 
 @pytest.mark.parametrize("mode", ["explore", "exploit", "combine", "ablation", "a mode of the future"])
-def test_every_mode_proposes_something_that_the_lab_accepts(mode: str) -> None:
+def test_every_mode_changes_constants_alone_as_the_lab_accepts_it(mode: str) -> None:
     now = known(Past("t-2", "keep", {"WIDTH": 96}, "architecture", ("t-1",)), WIDTH=96)
+    best = set_constants(TINYLM, {"WIDTH": 96})
 
     for seed in range(20):
         idea = propose(now, SearchStrategy(mode, 0.5, 0.3), random.Random(seed))
+        edited = set_constants(best, idea.changes)
 
         assert idea.category in CATEGORIES
         assert idea.changes
-        assert all(value != now.standing[name].value for name, value in idea.changes.items())
         assert idea.description
         assert idea.hypothesis
-
-
-def test_nothing_is_proposed_twice() -> None:
-    past: list[Past] = []
-    rng = random.Random(3)
-
-    for number in range(2, 52):
-        now = known(*past)
-        idea = propose(now, EXPLORE, rng)
         assert not now.was_tried(idea.changes)
-        past.append(Past(f"t-{number}", "discard", now.with_changes(idea.changes), idea.category, ("t-1",)))
+        lines = zip(best.splitlines(), edited.splitlines(), strict=True)
+        assert [before.split()[0] for before, after in lines if before != after] == list(idea.changes)
+        ast.parse(edited)
 
 
 def test_exploring_turns_to_an_underexplored_category() -> None:
     strategy = SearchStrategy("explore", 1.0, 1.0, underexplored=["activation", "attention"])
-
     ideas = [propose(known(), strategy, random.Random(seed)) for seed in range(10)]
-
     assert {idea.category for idea in ideas} == {"activation"}
-
-
-def test_exploiting_lets_go_of_what_twice_did_not_get_better() -> None:
-    tries = [Past(f"t-{n}", "discard", {"WIDTH": n * 40}, "architecture", ("t-2",)) for n in (3, 4)]
-    now = known(Past("t-2", "keep", {"WIDTH": 96}, "architecture", ("t-1",)), *tries, WIDTH=96)
-
-    names = {name for seed in range(50) for name in propose(now, EXPLOIT, random.Random(seed)).changes}
-
-    assert len(names) > 3
 
 
 def test_combining_merges_two_near_misses_of_different_categories() -> None:
@@ -156,6 +124,7 @@ def test_fifteen_ideas_improve_a_baseline_like_that_of_tinylm() -> None:
         now = known(*past, **dict(best.config or {}))
         strategy = SearchStrategy("explore", 1.0, 0.8) if number < 6 else SearchStrategy("exploit", 0.5, 0.3)
         idea = propose(now, strategy, rng)
+        assert not now.was_tried(idea.changes)
         config = now.with_changes(idea.changes)
         kept = loss(config) < value
         tried = Past(

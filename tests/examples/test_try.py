@@ -6,9 +6,10 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -113,22 +114,13 @@ async def http(web: str, tokens: dict[str, str]) -> AsyncIterator[httpx.AsyncCli
         yield client
 
 
-@dataclass
-class Trainer:
-    """The lab's only worker: its runs end at once."""
-
-    process: Process
-    url: str
-    project: Path
-    bearer: str
-
-    def at_work(self) -> AbstractAsyncContextManager[StandIn]:
-        return standing_in(self.process, self.url, self.project, wider_is_better, bearer=self.bearer)
+Trainer = Callable[[], AbstractAsyncContextManager[StandIn]]
+"""The lab's only worker at work: its runs end at once."""
 
 
 @pytest.fixture
 def trainer(web: str, process: Process, project: Path, tokens: dict[str, str]) -> Trainer:
-    return Trainer(process, web, project, tokens["olga"])
+    return partial(standing_in, process, web, project, wider_is_better, bearer=tokens["olga"])
 
 
 @pytest.fixture
@@ -146,7 +138,7 @@ async def waiting(
 @pytest.fixture
 async def clone(waiting: Clone, trainer: Trainer) -> AsyncIterator[Clone]:
     """The same where somebody trains."""
-    async with trainer.at_work():
+    async with trainer():
         yield waiting
 
 
@@ -248,7 +240,7 @@ async def test_what_was_changed_while_it_waited_is_not_reset(
     await submitted(http, waiting, child)
     waiting.set("BETA1 = 0.9", "BETA1 = 0.8")
 
-    async with trainer.at_work():
+    async with trainer():
         printed = (await child.communicate())[0].decode()
 
     assert child.returncode == 3
@@ -262,7 +254,7 @@ async def test_what_was_changed_while_it_waited_is_not_reset(
     assert waiting.has("BETA1 = 0.8")
 
 
-async def test_interrupted_and_called_again_it_goes_on_waiting(
+async def test_interrupted_and_called_again_it_goes_on_waiting_whatever_the_next_hypothesis_is(
     waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
 ) -> None:
     waiting.set("WIDTH = 48", "WIDTH = 96")
@@ -271,12 +263,13 @@ async def test_interrupted_and_called_again_it_goes_on_waiting(
     child.send_signal(signal.SIGINT)
     errors = (await child.communicate())[1].decode()
 
-    async with trainer.at_work():
-        done = await waiting.tried("wide is better")
+    async with trainer():
+        done = await waiting.tried("deep is better")
 
     assert child.returncode == 130, errors
     assert "the same command goes on" in errors
     assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
+    assert done.lines[-1] == "'deep is better' was not submitted: night-2 came first; try again"
     assert (await told(http, "/api/experiment/history", tag="night"))["total"] == 2
 
 
@@ -297,22 +290,6 @@ async def test_an_editor_that_locks_the_index_for_a_moment_does_not_stop_it(clon
     printed, errors = await child.communicate()
     assert (child.returncode, errors, printed[:13]) == (0, b"", b"night-2: keep")
     assert clone.changes == ""
-
-
-async def test_another_hypothesis_waits_for_the_one_before_it(
-    waiting: Clone, http: httpx.AsyncClient, trainer: Trainer
-) -> None:
-    waiting.set("WIDTH = 48", "WIDTH = 96")
-    child = await waiting.started("wide is better")
-    await submitted(http, waiting, child)
-    child.kill()
-    await child.communicate()
-
-    async with trainer.at_work():
-        done = await waiting.tried("deep is better")
-
-    assert (done.code, done.lines[0][:13]) == (0, "night-2: keep")
-    assert done.lines[-1] == "'deep is better' was not submitted: night-2 came first; try again"
 
 
 async def test_two_at_once_in_one_clone_submit_one_change_once(clone: Clone, http: httpx.AsyncClient) -> None:
