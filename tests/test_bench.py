@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, certify, distil, earlystop, earlystop_swarm, fdr, hidden, search, transitions
-from bench._planted import IRRELEVANT
+from bench import certify, distil, earlystop, earlystop_swarm, fdr, hidden, search, transitions
 from bench._search import RUN_S, planted, searched
 from bench._swarm_night import POLICY
-from bench._users import LoopHolds, came_too_late
 from bench.canaries import TAG, ProposalNight
-from bench.chaos import StreamEvent, taken_out
 from bench.keeps import (
     AGAIN,
     ALONE,
@@ -28,22 +25,12 @@ from bench.keeps import (
     PAIRED,
     KeepingNight,
     Rule,
-    RuleFigures,
     simulate,
 )
 from bench.keeps import lived as keeps_lived
 from functions.kernel.process.lifecycle import Process
 from functions.trust.rules.sequential import decided
 from tests.labs import told
-
-NIGHTS = 40
-
-
-def lived(sigma: float, paired: float, *, identical: bool = False) -> tuple[RuleFigures, RuleFigures]:
-    """The same nights under the greedy rule and under the default one."""
-    nights = [KeepingNight.drawn(seed, paired, identical) for seed in range(NIGHTS)]
-    found = simulate(ALONE, nights, sigma)
-    return found["greedy"], found["default"]
 
 
 @pytest.mark.parametrize("paired", [0.0, PAIRED])
@@ -54,18 +41,12 @@ def lived(sigma: float, paired: float, *, identical: bool = False) -> tuple[Rule
 def test_a_night_of_confirmed_keeping_gains_what_greedy_keeping_gains_with_half_of_the_false_keeps(
     sigma: float, paired: float, most_false: float, least_gain: float, most_overstated: float
 ) -> None:
-    greedy, confirmed = lived(sigma, paired)
+    found = simulate(ALONE, [KeepingNight.drawn(seed, paired, False) for seed in range(40)], sigma)
+    greedy, confirmed = found["greedy"], found["default"]
     assert confirmed.rate(FALSE, KEPT)[0] <= min(most_false, 0.6 * greedy.rate(FALSE, KEPT)[0])
     assert confirmed.mean(GAIN)[0] >= least_gain * greedy.mean(GAIN)[0]
     assert confirmed.mean(OVER)[0] <= min(most_overstated, 0.6 * greedy.mean(OVER)[0])
     assert 0.05 <= confirmed.mean(AGAIN)[0] <= 0.15
-
-
-@pytest.mark.parametrize("paired", [0.0, PAIRED])
-def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: float) -> None:
-    greedy, confirmed = lived(0.0006, paired, identical=True)
-    assert greedy.mean(FALSE)[0] == greedy.mean(KEPT)[0] > 4
-    assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
 
 
 @pytest.mark.parametrize(("sigma", "least"), [(0.0006, 0.85), (0.0012, 0.8)])
@@ -82,68 +63,6 @@ def test_a_hidden_split_refuses_the_best_of_many_changes_without_an_effect_and_k
     assert hidden.promotions(rng, tags, 12, None, is_hidden=False) >= 0.9 * tags
     assert hidden.promotions(rng, tags, 12, None) <= 0.08 * tags
     assert hidden.promotions(rng, tags, 12, 5) >= 0.95 * tags
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("seed", "results"), [(1, 300), (2, 300)])
-def test_a_part_of_a_night_of_a_swarm_with_beliefs_is_as_its_rules_say(seed: int, results: int) -> None:
-    found = beliefs_swarm.lived(seed, results)
-
-    assert not any(found.off_after_a_round)
-    assert 0 <= sum(found.off_when_overtaken) <= 6 * len(found.off_when_overtaken)
-    assert found.off_after_a_round or found.off_when_overtaken
-    assert found.few >= 0.8
-    assert 0.1 <= found.references <= 0.5
-    assert found.verdicts[IRRELEVANT] != "supported"
-    assert not {"refuted", "irrelevant"} & {v for name, v in found.verdicts.items() if name != IRRELEVANT}
-    assert (found.interaction.outcome, found.additive.outcome) == ("win", "loss")
-
-
-def ended(tag: str, status: str) -> StreamEvent:
-    return StreamEvent("1-1", "experiment.finished", f"{tag}-1", {"gpu_id": "host:cpu0", "status": status})
-
-
-OUT = StreamEvent("1-2", "gpu.unhealthy", "host:cpu0", {"reason": "3 runs in a row have crashed on it"})
-
-
-@pytest.mark.parametrize(
-    ("before", "is_found"),
-    [
-        ([ended("hostile", "crash"), ended("hostile", "timeout")], True),
-        ([ended("hostile", "crash"), ended("chaos", "crash")], False),
-        ([ended("chaos", "crash"), ended("chaos", "keep"), ended("hostile", "crash")], True),
-        ([ended("chaos", "crash"), OUT, ended("hostile", "crash")], True),
-    ],
-)
-def test_chaos_finds_a_gpu_that_hostile_runs_took_out(before: list[StreamEvent], is_found: bool) -> None:
-    assert bool([*taken_out([*before, OUT])]) == is_found
-
-
-HELD = """# TYPE nightjar_event_loop_held_seconds histogram
-nightjar_event_loop_held_seconds_bucket{process="web",le="0.1"} 0.0
-nightjar_event_loop_held_seconds_bucket{process="web",le="0.25"} 2.0
-nightjar_event_loop_held_seconds_bucket{process="web",le="+Inf"} 3.0
-"""
-
-
-def test_chaos_adds_up_how_often_each_web_process_was_held() -> None:
-    held = LoopHolds()
-    for said in (HELD, HELD.splitlines()[0] + "\n", HELD):
-        held.add(said)
-    assert (held.a_while, held.too_long) == (6.0, 2.0)
-
-
-@pytest.mark.parametrize(
-    ("code", "lease_ends", "is_late"),
-    [
-        ("selection_expired", "2026-01-01T00:00:00Z", True),
-        ("selection_expired", "2999-01-01T00:00:00Z", False),
-        ("selection_used", "2026-01-01T00:00:00Z", False),
-    ],
-)
-def test_chaos_excuses_only_a_submit_after_its_lease(code: str, lease_ends: str, is_late: bool) -> None:
-    refused = httpx.Response(409, json={"code": code})
-    assert came_too_late(refused, {"lease_expires_at": lease_ends}) is is_late
 
 
 # -- early stopping
