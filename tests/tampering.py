@@ -76,6 +76,18 @@ REWRITES: dict[str, Rewrite] = {
     "another attempt": lambda payload, marker: calling(
         TrainJob.ENTRY, function="gpu::train", payload=payload | {"experiment_id": f"{CANARY}-1"}
     ),
+    "another number of its attempt": lambda payload, marker: calling(
+        TrainJob.ENTRY, function="gpu::train", payload=payload | {"attempt": 2}
+    ),
+    "a fence of text": lambda payload, marker: calling(
+        TrainJob.ENTRY, function="gpu::train", payload=payload | {"fence": "4"}
+    ),
+    "an argument": lambda payload, marker: calling(
+        TrainJob.ENTRY, args=[CANARY], function="gpu::train", payload=payload
+    ),
+    "null": lambda payload, marker: {"data": zlib.compress(b"null")},
+    "no text": lambda payload, marker: {"data": zlib.compress(b"")},
+    "a group of jobs": lambda payload, marker: {"group_id": b"os.getcwd"},
     "too much": lambda payload, marker: calling(
         TrainJob.ENTRY, function="gpu::train", payload=payload, more=CANARY + "x" * 10_000_000
     ) | {"origin": "x" * 1_000_000},

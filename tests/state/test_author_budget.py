@@ -24,8 +24,6 @@ async def reserved(budget: AuthorBudget, tokens: int, micro_usd: int = 0) -> str
 
 
 async def test_what_is_reserved_counts_as_spent_until_it_is_closed_once(budget: AuthorBudget) -> None:
-    assert await budget.today() == Cost(0, 0)
-
     first = await reserved(budget, 600, 300)
     assert await budget.today() == Cost(600, 300)
 
@@ -49,7 +47,6 @@ async def test_the_rest_of_the_day_is_reserved_and_no_more_than_that(budget: Aut
 
     await reserved(budget, 400, 400_000)
     assert await budget.today() == Cost(1000, 1_000_000)
-    assert isinstance(await budget.reserve(Cost(1, 0), Cost(0, 0)), UsedUp)
 
 
 async def test_many_at_once_never_overdraw_it(budget: AuthorBudget) -> None:

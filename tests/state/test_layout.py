@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -76,27 +75,23 @@ async def test_a_process_knows_when_its_lab_was_made_anew_or_outgrew_it(
 
 
 @pytest.mark.process
-def test_a_process_ends_in_order_when_the_lab_outgrows_it(
-    settings: Settings, redis_server: EmbeddedRedis, tmp_path: Path
+async def test_a_process_ends_in_order_when_the_lab_outgrows_it(
+    lab: Lab, redis_server: EmbeddedRedis, tmp_path: Path
 ) -> None:
-    own = {"NIGHTJAR_LAB": settings.lab, "NIGHTJAR_REDIS_URL": redis_server.url, "NIGHTJAR_STALE_S": "2.4"}
-    command = [sys.executable, "-P", "-m", "triggers.clock"]
-    environment = os.environ | own | {"NIGHTJAR_DATA": str(tmp_path)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as clock:
-        try:
-            asyncio.run(_outgrow(settings.lab, redis_server.url))
-
-            _, said = clock.communicate(timeout=60)
-        finally:
+    own = {"NIGHTJAR_LAB": lab.name, "NIGHTJAR_REDIS_URL": redis_server.url, "NIGHTJAR_STALE_S": "2.4"}
+    clock = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "triggers.clock"),
+        env=os.environ | own | {"NIGHTJAR_DATA": str(tmp_path)},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        while not await Presence(lab).alive(60):  # noqa: ASYNC110 - it is another process that comes
+            await asyncio.sleep(0.05)
+        await lab.command("SET", lab.keys("identity"), "another")
+        _, said = await asyncio.wait_for(clock.communicate(), 60)
+    finally:
+        if clock.returncode is None:
             clock.kill()
 
     assert clock.returncode == 0
-    assert "ends: the lab" in said
-
-
-async def _outgrow(name: str, url: str) -> None:
-    lab = Lab(name, url)
-    while not await Presence(lab).alive(60):  # noqa: ASYNC110 - it is another process that comes
-        await asyncio.sleep(0.05)
-    await lab.command("SET", lab.keys("identity"), "another")
-    await lab.close()
+    assert b"ends: the lab" in said

@@ -28,12 +28,10 @@ def test_a_url_names_several_servers(
     assert servers_of(url) == Servers(addresses, service, options)
 
 
-@pytest.mark.parametrize("url", ["redis://h:6379/0", "rediss://h", "unix:///run/redis.sock"])
-def test_other_urls_name_a_redis_itself(url: str) -> None:
-    assert servers_of(url) is None
-
-
-def test_a_cluster_s_nodes_are_reached_by_tls_as_its_url_says() -> None:
+def test_other_urls_name_a_redis_itself_and_a_cluster_s_nodes_are_reached_by_tls_as_its_url_says() -> None:
+    assert [servers_of(url) for url in ("redis://h:6379/0", "rediss://h", "unix:///run/redis.sock")] == [
+        None
+    ] * 3
     found = servers_of("rediss+cluster://h?ssl_ca_certs=/ca.pem")
     assert found is not None
     assert found.options["connection_class"].__name__ == "SSLConnection"

@@ -32,28 +32,28 @@ def test_a_repository_s_file_sets_nothing(home: Path) -> None:
     assert Settings() == Settings.model_construct()
 
 
-def test_the_file_of_the_data_directory_comes_before_that_of_the_user(home: Path) -> None:
-    write(user_file(), "NIGHTJAR_PORT=4001", "NIGHTJAR_STALE_S=7")
-    write(home / "data" / ".env", "NIGHTJAR_PORT=4002")
-    settings = Settings(data=home / "data")
-    assert (settings.port, settings.stale_s) == (4002, 7.0)
-
-
-def test_variables_and_the_command_line_come_before_files(
+def test_the_command_line_comes_before_variables_the_data_directory_s_file_and_the_user_s(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(home / "data" / ".env", "NIGHTJAR_PORT=4002", "NIGHTJAR_STALE_S=7", "MAX_CONSECUTIVE_CRASHES=9")
-    monkeypatch.setenv("NIGHTJAR_DATA", str(home / "data"))
-    monkeypatch.setenv("NIGHTJAR_PORT", "4003")
-    settings = Settings(stale_s=8.0)
-    assert (settings.port, settings.stale_s, settings.max_consecutive_crashes) == (4003, 8.0, 9)
-
-
-def test_the_user_s_file_may_say_where_the_lab_is_and_the_lab_s_own_may_not(home: Path) -> None:
-    write(user_file(), f"NIGHTJAR_DATA={home / 'data'}", "NIGHTJAR_LAB=night")
+    write(
+        user_file(),
+        f"NIGHTJAR_DATA={home / 'data'}",
+        "NIGHTJAR_LAB=night",
+        "NIGHTJAR_PORT=1",
+        "NIGHTJAR_STALE_S=7",
+    )
     write(home / "data" / ".env", "NIGHTJAR_DATA=/elsewhere", "NIGHTJAR_LAB=day", "NIGHTJAR_PORT=4002")
     settings = Settings()
-    assert (settings.data_dir, settings.lab, settings.port) == (home / "data", "night", 4002)
+    assert (settings.data_dir, settings.lab) == (
+        home / "data",
+        "night",
+    )  # the lab's own file may not say so
+    assert (settings.port, settings.stale_s) == (4002, 7.0)
+
+    monkeypatch.setenv("NIGHTJAR_PORT", "4003")
+    monkeypatch.setenv("NIGHTJAR_SILENT_S", "30")
+    settings = Settings(silent_s=20.0)
+    assert (settings.port, settings.silent_s, settings.stale_s) == (4003, 20.0, 7.0)
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\t"])
@@ -70,13 +70,10 @@ def test_a_data_directory_without_a_name_is_the_default_one(
     assert Settings().data_dir == expected
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:3111", "htp://lab", "lab", "http:///api"])
-def test_a_text_that_is_no_url_of_a_lab_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="is not a URL such as https://HOST"):
-        Settings(url=url)
-
-
-def test_a_home_that_is_not_there_is_no_folder_of_the_working_directory(home: Path) -> None:
+def test_a_text_that_is_no_url_of_a_lab_and_an_unknown_home_are_refused() -> None:
+    for url in ("127.0.0.1:3111", "htp://lab", "lab", "http:///api"):
+        with pytest.raises(ValueError, match="is not a URL such as https://HOST"):
+            Settings(url=url)
     with pytest.raises(ValueError, match="there is no user 'nobody-here'"):
         Settings.model_validate({"data": "~nobody-here/labs"})
 
@@ -94,6 +91,7 @@ def test_a_variable_of_other_servers_that_sets_nothing_is_named_with_what_to_use
 
 
 PUBLISHED = {
+    "MAX_CONSECUTIVE_CRASHES": ("9", "max_consecutive_crashes", 9),
     "BAD_PI_SPEC_EXEC_ENABLED": ("1", "pipeline_enabled", True),
     "BAD_PI_SPEC_AUTO_DEPLOY": ("on", "pipeline_auto_deploy", True),
     "BAD_PI_SPEC_CONF_THRESHOLD": ("0.8", "pipeline_least_confidence", 0.8),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from rq.serializers import DefaultSerializer
 
 from state import rq_jobs
 from state.embedded import EmbeddedRedis
-from state.rq_jobs import FUNCTION, CheckedJob, JobRefused, TrainJob, gpu_queue, job_id
+from state.rq_jobs import FUNCTION, CheckedJob, JobRefused, TrainJob, gpu_queue
 from state.settings import Settings
 from state.train_queue import TrainQueue, broker
 from tests.tampering import CANARY, REWRITES, rewrite
@@ -60,7 +60,7 @@ async def test_an_attempt_becomes_one_job_of_one_entry(
     job = the_job(connection)
     assert isinstance(job, TrainJob)
     called = (TrainJob.ENTRY, {"function": "gpu::train", "payload": ATTEMPT})
-    assert (job.func_name, job.kwargs) == called
+    assert (job.id, job.func_name, job.kwargs) == ("lab_st_da__b-1-1-4", *called)
     assert json.loads(zlib.decompress(job.to_dict()["data"]))[0] == TrainJob.ENTRY
 
     connection.hset(job.key, "data", b"garbage")
@@ -146,43 +146,7 @@ async def test_a_rewritten_job_is_refused_and_removed_and_nothing_of_it_runs_or_
     assert "this" not in sys.modules
 
 
-def data(args: Sequence[str] = (), **changes: object) -> bytes:
-    """Content of a job: these arguments of its one entry, and a changed payload."""
-    named = {"function": "gpu::train", "payload": ATTEMPT | changes}
-    return zlib.compress(json.dumps([TrainJob.ENTRY, None, args, named]).encode())
-
-
-REFUSED: dict[str, tuple[str, bytes]] = {
-    "an argument": ("data", data(["x"])),
-    "a fence of text": ("data", data(fence="4")),
-    "another attempt": ("data", data(attempt=2)),
-    "null": ("data", zlib.compress(b"null")),
-    "no text": ("data", zlib.compress(b"")),
-    "a group of jobs": ("group_id", b"os.getcwd"),
-}
-"""Fields of a job and what they are rewritten to; `REWRITES` has what could do harm."""
-
-
-@pytest.mark.parametrize(("field", "content"), REFUSED.values(), ids=REFUSED)
-async def test_a_job_of_another_form_or_attempt_is_refused_and_removed(
-    train_queue: TrainQueue, connection: redis.Redis, field: str, content: bytes
-) -> None:
-    await train_queue.enqueue("h:0", ATTEMPT, 60)
-    job = the_job(connection)
-    connection.hset(job.key, field, content)
-
-    with pytest.raises(JobRefused):
-        TrainJob.fetch(job.id, connection=connection)
-
-    assert not connection.exists(job.key)
-
-
 async def test_a_pickled_job_is_never_unpickled_whatever_serializer_is_named(connection: redis.Redis) -> None:
     job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1-1")
     with pytest.raises(JobRefused, match="cannot be read"):
         TrainJob.fetch(job.id, connection=connection, serializer=DefaultSerializer)
-
-
-def test_a_job_s_id_has_only_characters_that_rq_allows() -> None:
-    job = Job.create("os.getcwd", connection=redis.Redis(), id=job_id("lab", "t.a_b-1", 12, 345))
-    assert job.id == "lab_st_da__b-1-12-345"
