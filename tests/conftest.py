@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
 import os
 import signal
@@ -97,24 +96,6 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
     """
     is_supervising = item.nodeid.startswith(SUPERVISING)
     return {"loop": asyncio.new_event_loop if is_supervising else uvloop.new_event_loop}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """One of xdist's workers collects before the others: it writes the bytecode of all tests, and they read it."""
-    run = getattr(session.config, "workerinput", {}).get("testrunuid")
-    cache: pytest.Cache | None = getattr(session.config, "cache", None)  # -p no:cacheprovider takes it away
-    if run is None or cache is None:
-        return (yield)
-    with (cache.mkdir("collected") / "run").open("a+") as collected:
-        fcntl.flock(collected, fcntl.LOCK_EX)
-        collected.seek(0)
-        if collected.read() != run:
-            found = yield
-            collected.truncate(0)
-            collected.write(run)
-            return found
-    return (yield)
 
 
 SHARING, STARTING = 0.5, 0.8

@@ -73,16 +73,11 @@ def test_every_variable_in_compose_is_a_setting(service: str, monkeypatch: pytes
 
 
 def test_volumes_and_ports_are_those_of_the_image_and_this_machine() -> None:
-    named = {
-        volume.split(":")[0]
-        for one in SERVICES.values()
-        for volume in one["volumes"]
-        if volume[0] not in "/$"
-    }
-    data = Settings.model_fields["port"].default
+    volumes = {volume.split(":")[0] for one in SERVICES.values() for volume in one["volumes"]}
+    port = Settings.model_fields["port"].default
 
-    assert named == set(COMPOSE["volumes"])
-    assert SERVICES["web"]["ports"] == [f"127.0.0.1:{data}:{data}"]
+    assert {name for name in volumes if name[0] not in "/$"} == set(COMPOSE["volumes"])
+    assert SERVICES["web"]["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert "ENV NIGHTJAR_DATA=/data" in DOCKERFILE
     assert "/data" in {volume.split(":")[1] for volume in SERVICES["worker"]["volumes"]}
 

@@ -57,23 +57,17 @@ def current(checkout: Path, dev: bool) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("argv", "dev"),
-    [
-        *((["test"], True), (["test", "-k", "x"], True), (["demo"], False), (["demo", "test"], False)),
-        ([], False),
-    ],
-)
-def test_only_the_test_command_needs_the_development_tools(argv: list[str], dev: bool) -> None:
-    assert launcher.needs_dev(argv) is dev
-
-
-@pytest.mark.parametrize(
     ("made_from", "serves"),
     [(None, (False, False)), ("requirements.txt", (True, False)), ("requirements-dev.txt", (True, True))],
 )
 def test_an_environment_serves_the_requirements_it_was_made_from(
     checkout: Path, made_from: str | None, serves: tuple[bool, bool]
 ) -> None:
+    assert [launcher.needs_dev(argv) for argv in ([], ["demo", "test"], ["test", "-k", "x"])] == [
+        False,
+        False,
+        True,
+    ]
     if made_from:
         stamp(checkout, made_from)
     assert (current(checkout, dev=False), current(checkout, dev=True)) == serves
@@ -130,19 +124,19 @@ def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: P
         assert f"No module named '{name}'" in imported(name, **{ATTEMPT: "lab/slot/mar11-1/1/1"})
 
 
-def test_an_interpreter_inside_the_environment_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = launcher.Python(str(CHECKOUT / ".venv" / "bin" / "python3"), sys.version_info[:2], True)
-    monkeypatch.setattr(launcher, "probe", lambda _: inside)
-    python, _ = launcher.find_python(CHECKOUT / ".venv")
-    assert python is None
-
-
-def test_a_placeholder_that_runs_nothing_is_no_python(tmp_path: Path) -> None:
+def test_neither_an_interpreter_inside_the_environment_nor_a_placeholder_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shim = tmp_path / "python3.12"
     shim.write_text("#!/bin/sh\necho 'not installed' >&2\nexit 127\n")
     shim.chmod(0o755)
     assert launcher.probe(str(shim)) is None
     assert launcher.probe(str(tmp_path / "missing")) is None
+
+    inside = launcher.Python(str(CHECKOUT / ".venv" / "bin" / "python3"), sys.version_info[:2], True)
+    monkeypatch.setattr(launcher, "probe", lambda _: inside)
+    python, _ = launcher.find_python(CHECKOUT / ".venv")
+    assert python is None
 
 
 @pytest.mark.parametrize(
@@ -165,26 +159,12 @@ def test_where_no_python_suits_the_message_says_what_is_needed(
     assert [word for word in words if word not in problem] == []
 
 
-def test_pips_settings_reach_uv_unless_it_has_its_own() -> None:
-    theirs = {"PIP_INDEX_URL": "file:///a", "PIP_FIND_LINKS": "/b /c", "PIP_CERT": "/d", "HOME": "/e"}
-
-    def told(environ: dict[str, str]) -> dict[str, str]:
-        found: dict[str, str] = launcher.uv_environment(environ, launcher.settings_in(environ))
-        return found
-
-    assert told(theirs) == {
-        **theirs,
-        "UV_INDEX_URL": "file:///a",
-        "UV_FIND_LINKS": "/b,/c",
-        "SSL_CERT_FILE": "/d",
-    }
-    assert told({**theirs, "UV_INDEX_URL": "file:///f"})["UV_INDEX_URL"] == "file:///f"
-
-
-def test_pips_own_files_count_less_than_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pips_settings_reach_uv_those_of_its_own_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configured = tmp_path / "pip.conf"
     configured.write_text(
-        "[global]\nindex-url = https://all.example/simple\ncert = /all.pem\nproxy = http://all.example\n"
+        "[global]\nfind-links = /b /c\nindex-url = https://all.example/simple\ncert = /all.pem\nproxy = http://all.example\n"
         "[install]\nindex-url = https://some.example/simple\ncert = /some.pem\n"
         "extra-index-url =\n  https://one.example\n  https://two.example\n"
         "[download]\nindex-url = https://other.example/simple\n"
@@ -194,8 +174,9 @@ def test_pips_own_files_count_less_than_environment(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PIP_CONFIG_FILE", str(configured))
     monkeypatch.setenv("PIP_CERT", "/own.pem")
 
-    told = launcher.uv_environment({}, launcher.pip_settings(Path(sys.executable)))
+    told = launcher.uv_environment({"UV_FIND_LINKS": "/uv"}, launcher.pip_settings(Path(sys.executable)))
 
+    assert told["UV_FIND_LINKS"] == "/uv"  # uv has its own
     assert {name: told[name] for name in ("UV_INDEX_URL", "SSL_CERT_FILE", "ALL_PROXY")} == {
         "UV_INDEX_URL": "https://some.example/simple",
         "SSL_CERT_FILE": "/own.pem",
@@ -224,29 +205,26 @@ class Setup(launcher.Setup):  # type: ignore[misc, name-defined]  # a module loa
         return self.failing not in self.ran[-1]
 
 
-def test_pip_fetches_what_installs_the_rest(checkout: Path) -> None:
-    setup = Setup(checkout)
+@pytest.mark.parametrize("failing", [None, "requirements-setup.txt", "bin/uv --directory"])
+def test_pip_fetches_what_installs_the_rest_or_installs_it_itself(
+    checkout: Path, failing: str | None
+) -> None:
+    setup = Setup(checkout, failing or "nothing")
 
     setup.install(None, False)
 
-    made, fetched, installed = setup.ran
-    assert made.endswith("-I -m venv ./.venv")
-    assert "-m pip install" in fetched
-    assert "--require-hashes" in fetched
-    assert "./requirements-setup.txt" in fetched
-    assert installed.startswith("./.venv/bin/uv --directory . pip install")  # not by a project's settings
-    assert "--require-hashes" in installed
-    assert installed.endswith("-r ./requirements.txt")
-
-
-@pytest.mark.parametrize("failing", ["requirements-setup.txt", "bin/uv --directory"])
-def test_pip_installs_the_rest_where_uv_cannot(checkout: Path, failing: str) -> None:
-    setup = Setup(checkout, failing)
-    setup.install(None, False)
-    assert failing in setup.ran[-2]
-    assert "-m pip install" in setup.ran[-1]
-    assert "--require-hashes" in setup.ran[-1]
+    assert setup.ran[0].endswith("-I -m venv ./.venv")
+    assert "-m pip install" in setup.ran[1]
+    assert "./requirements-setup.txt" in setup.ran[1]
+    assert all("--require-hashes" in line for line in setup.ran[1:])
     assert setup.ran[-1].endswith("-r ./requirements.txt")
+    if failing is None:
+        assert setup.ran[-1].startswith(
+            "./.venv/bin/uv --directory . pip install"
+        )  # not by a project's settings
+    else:
+        assert failing in setup.ran[-2]
+        assert "-m pip install" in setup.ran[-1]
 
 
 def test_development_tools_are_added_to_what_is_there(checkout: Path) -> None:
