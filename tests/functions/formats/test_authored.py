@@ -112,12 +112,13 @@ def test_a_hypothesis_that_lacks_a_field_or_is_out_of_bounds_is_refused(changed:
 
 
 def test_forms_have_few_proposals_and_a_program_at_least_two_instructions() -> None:
-    for form, changed in (
+    refused: list[tuple[type[BaseModel], dict[str, Any]]] = [
         *((HypothesisProposals, {"proposals": [HYPOTHESIS] * count}) for count in (0, 4)),
         (DimensionProposals, {"proposals": [DIMENSION] * 4}),
         (ProgramUpdate, {**PROGRAM, "instructions": ["Try DEPTH 16."]}),
         (ProgramUpdate, {**PROGRAM, "phase_summary": "x" * 2**20}),
-    ):
+    ]
+    for form, changed in refused:
         with pytest.raises(ValidationError):
             form.model_validate(changed)
     assert DimensionProposals.model_validate({"proposals": []}).proposals == []

@@ -20,39 +20,6 @@ def kind(log: str, returncode: int | None = 1) -> str:
     return classify_failure(log, returncode, metrics={})
 
 
-@pytest.mark.parametrize(
-    ("log", "returncode", "expected"),
-    [
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 1, "oom"),
-        ("Traceback\nMemoryError", 1, "oom"),
-        ("ModuleNotFoundError: No module named 'torch'", 1, "import"),
-        ("OSError: [Errno 28] No space left on device", 1, "disk"),
-        ("step 3 | loss: nan\nFAIL", 1, "nan"),
-        (
-            "\rstep 00002 (0.1%) | loss: 9.1 | dt: 20ms    \rstep 00003 (0.2%) | loss: 101.2 | dt: 20ms    FAIL\n",
-            1,
-            "nan",
-        ),
-        ("FAIL: test_shapes", 1, "other"),
-        ("RuntimeError: No CUDA GPUs are available", 1, "infra"),
-        *(("", 1, "other"), ("", -9, "killed"), ("CUDA out of memory", -15, "killed")),
-        *(("done", 0, "no_metrics"), ("step 3 | loss: nan", 0, "nan")),
-        *(("the financial loss: nancy", 0, "no_metrics"), ("", None, "infra")),
-        ("ImportError: no flash attention, using the slow one\nstep 1\nCUDA out of memory", 1, "oom"),
-    ],
-)
-def test_a_failure_is_classified_by_its_log_and_exit(log: str, returncode: int | None, expected: str) -> None:
-    assert kind(log, returncode) == expected
-
-
-def test_a_metric_that_is_no_number_is_the_reason() -> None:
-    assert classify_failure(BUG, 1, metrics={"val_bpb": math.nan}) == "nan"
-
-
-def test_a_run_over_its_time_is_a_timeout_whatever_it_printed() -> None:
-    assert classify_failure("CUDA out of memory", -9, timed_out=True, metrics={}) == "timeout"
-
-
 REMARKS = [
     "cuInit: no CUDA-capable device is detected",
     "UserWarning: Can't initialize NVML",
@@ -82,83 +49,106 @@ def test_a_remark_of_a_device_or_a_module_explains_nothing_once_the_script_has_s
     assert kind(f"{BUG}{remark}\n") == "other"
 
 
-@pytest.mark.parametrize(
-    ("end", "returncode"),
-    [
-        ("Segmentation fault (core dumped)", -11),
-        ("step 3", -11),
-        ("step 3", 139),
-        ("train: model.cpp:31: Assertion `n > 0' failed.\nAborted (core dumped)", -6),
-        ("terminate called after throwing an instance of 'std::out_of_range'\n  what():  vector::at", -6),
-        ("thread 'main' panicked at src/main.rs:3", 101),
-    ],
+DEVICES = (
+    f"{FRAMES}RuntimeError: No CUDA GPUs are available\n",
+    f"{FRAMES}RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be\n",
+    f"{FRAMES}torch.AcceleratorError: CUDA error: all CUDA-capable devices are busy or unavailable\n",
+    "CUDA error: no CUDA-capable device is detected",
 )
-def test_the_exit_status_decides_where_native_code_ends_the_run(end: str, returncode: int) -> None:
-    assert kind(f"cuInit: no CUDA-capable device is detected\n{end}\n", returncode) == "other"
+NATIVE = (
+    *(("Segmentation fault (core dumped)", -11), ("step 3", -11), ("step 3", 139)),
+    ("train: model.cpp:31: Assertion `n > 0' failed.\nAborted (core dumped)", -6),
+    ("terminate called after throwing an instance of 'std::out_of_range'\n  what():  vector::at", -6),
+    ("thread 'main' panicked at src/main.rs:3", 101),
+)
+KILLS = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch.",
+    "Out of memory: Killed process 31 (python) total-vm:8000kB",
+    "Memory cgroup out of memory: Killed process 31 (python)",
+    "reason: OOMKilled",
+)
+OF_CODE = (
+    "IndexError: list index out of range",
+    "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 135168",
+    "RuntimeError: CUDA error: device-side assert triggered",
+    "KeyError: 'out_of_memory_policy'",
+    "AttributeError: module 'torch.cuda' has no attribute 'OutOfMemoryError'",
+)
+LAST = [
+    (f"{BUG}{HANDLING}{FRAMES}torch.OutOfMemoryError: CUDA out of memory.", "oom"),
+    (f"{FRAMES}torch.OutOfMemoryError: CUDA out of memory.{HANDLING}{FRAMES}KeyError: 1", "other"),
+    (f"{BUG}Exception ignored in: <function F.__del__>\n{FRAMES}ImportError: sys.meta_path is None", "other"),
+    (f"Exception in thread Thread-1:\n{FRAMES}MemoryError\nstep 3\n", "oom"),
+    (f"Exception in thread Thread-1:\n{FRAMES}MemoryError\n{BUG}", "other"),
+    (
+        f"[rank0]: {FRAMES.replace(chr(10), chr(10) + '[rank0]: ')}torch.OutOfMemoryError: CUDA out of memory.\n"
+        f"{FRAMES}torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n",
+        "oom",
+    ),
+    (
+        f"{FRAMES}RuntimeError: DataLoader worker (pid 31) is killed by signal: Killed. {HANDLING}"
+        f"{FRAMES}RuntimeError: DataLoader worker (pid(s) 31) exited unexpectedly\n",
+        "oom",
+    ),
+    ("╭── Traceback (most recent call last) ──╮\n│ train.py:3 in f │\n╰───╯\nMemoryError\n", "oom"),
+    (
+        "  + Exception Group Traceback (most recent call last):\n  |   File\n"
+        "  | ExceptionGroup: x (1 sub-exception)\n"
+        "  +-+---------------- 1 ----------------\n    | Traceback (most recent call last):\n    |   File\n"
+        "    | MemoryError\n    +------------------------------------\n",
+        "oom",
+    ),
+    (f"\x1b[31m{FRAMES}\x1b[0m\x1b[1mMemoryError\x1b[0m\n", "oom"),
+    ("loss: nan, skipped\nstep 4 | loss: 3.2\n", "other"),
+    (f"{FRAMES}AssertionError: loss is nan\n", "nan"),
+    (f"{FRAMES}FloatingPointError: invalid value (nan) encountered in jit(step)\n", "nan"),
+]
 
 
 @pytest.mark.parametrize(
-    ("log", "returncode"),
+    ("log", "returncode", "expected"),
     [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 1, "oom"),
+        ("Traceback\nMemoryError", 1, "oom"),
+        ("ModuleNotFoundError: No module named 'torch'", 1, "import"),
+        ("OSError: [Errno 28] No space left on device", 1, "disk"),
+        ("step 3 | loss: nan\nFAIL", 1, "nan"),
+        (
+            "\rstep 00002 (0.1%) | loss: 9.1 | dt: 20ms    \rstep 00003 (0.2%) | loss: 101.2 | dt: 20ms    FAIL\n",
+            1,
+            "nan",
+        ),
+        ("FAIL: test_shapes", 1, "other"),
+        ("RuntimeError: No CUDA GPUs are available", 1, "infra"),
+        *(("", 1, "other"), ("", -9, "killed"), ("CUDA out of memory", -15, "killed")),
+        *(("done", 0, "no_metrics"), ("step 3 | loss: nan", 0, "nan")),
+        *(("the financial loss: nancy", 0, "no_metrics"), ("", None, "infra")),
+        ("ImportError: no flash attention, using the slow one\nstep 1\nCUDA out of memory", 1, "oom"),
+        *(
+            (f"cuInit: no CUDA-capable device is detected\n{end}\n", status, "other")
+            for end, status in NATIVE
+        ),
         (
             "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: no CUDA-capable"
             " device is detected\nframe #0: 0x7f\nframe #1: 0x7f\n",
             -6,
+            "infra",
         ),
-        ("CUDA error: no CUDA-capable device is detected", 1),
-        (f"{FRAMES}RuntimeError: No CUDA GPUs are available\n", 1),
-        (
-            f"{FRAMES}RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be\n",
-            1,
-        ),
-        (
-            f"{FRAMES}torch.AcceleratorError: CUDA error: all CUDA-capable devices are busy or unavailable\n",
-            1,
-        ),
+        *((log, 1, "infra") for log in DEVICES),
+        *((f"step 1\n{line}\n", status, "oom") for line in KILLS for status in (-9, 137)),
+        *((f"{FRAMES}{line}\n", 1, "other") for line in OF_CODE),
+        *((log, 1, kind) for log, kind in LAST),
     ],
 )
-def test_a_device_is_the_reason_where_nothing_else_explains_the_end(log: str, returncode: int) -> None:
-    assert kind(log, returncode) == "infra"
+def test_the_last_exception_and_the_exit_status_decide(
+    log: str, returncode: int | None, expected: str
+) -> None:
+    assert kind(log, returncode) == expected
 
 
-@pytest.mark.parametrize(
-    ("log", "expected"),
-    [
-        (f"{BUG}{HANDLING}{FRAMES}torch.OutOfMemoryError: CUDA out of memory.", "oom"),
-        (f"{FRAMES}torch.OutOfMemoryError: CUDA out of memory.{HANDLING}{FRAMES}KeyError: 1", "other"),
-        (
-            f"{BUG}Exception ignored in: <function F.__del__>\n{FRAMES}ImportError: sys.meta_path is None",
-            "other",
-        ),
-        (f"Exception in thread Thread-1:\n{FRAMES}MemoryError\nstep 3\n", "oom"),
-        (f"Exception in thread Thread-1:\n{FRAMES}MemoryError\n{BUG}", "other"),
-        (
-            f"[rank0]: {FRAMES.replace(chr(10), chr(10) + '[rank0]: ')}torch.OutOfMemoryError: CUDA out of memory.\n"
-            f"{FRAMES}torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n",
-            "oom",
-        ),
-        (
-            f"{FRAMES}RuntimeError: DataLoader worker (pid 31) is killed by signal: Killed. \n\nThe above exception"
-            f" was the direct cause of the following exception:\n\n{FRAMES}RuntimeError: DataLoader worker"
-            " (pid(s) 31) exited unexpectedly\n",
-            "oom",
-        ),
-        ("╭── Traceback (most recent call last) ──╮\n│ train.py:3 in f │\n╰───╯\nMemoryError\n", "oom"),
-        (
-            "  + Exception Group Traceback (most recent call last):\n  |   File\n"
-            "  | ExceptionGroup: x (1 sub-exception)\n"
-            "  +-+---------------- 1 ----------------\n    | Traceback (most recent call last):\n    |   File\n"
-            "    | MemoryError\n    +------------------------------------\n",
-            "oom",
-        ),
-        (f"\x1b[31m{FRAMES}\x1b[0m\x1b[1mMemoryError\x1b[0m\n", "oom"),
-        ("loss: nan, skipped\nstep 4 | loss: 3.2\n", "other"),
-        (f"{FRAMES}AssertionError: loss is nan\n", "nan"),
-        (f"{FRAMES}FloatingPointError: invalid value (nan) encountered in jit(step)\n", "nan"),
-    ],
-)
-def test_the_last_exception_that_ended_the_run_decides(log: str, expected: str) -> None:
-    assert kind(log) == expected
+def test_a_time_limit_or_a_metric_that_is_no_number_is_the_reason_whatever_was_printed() -> None:
+    assert classify_failure(BUG, 1, metrics={"val_bpb": math.nan}) == "nan"
+    assert classify_failure("CUDA out of memory", -9, timed_out=True, metrics={}) == "timeout"
 
 
 OUT_OF_MEMORY = [
@@ -197,35 +187,6 @@ def test_each_framework_says_in_its_words_that_memory_ran_out(line: str) -> None
     assert kind(f"step 1 | loss: 3.2\n{line}\n") == "oom"
     assert kind(f"{FRAMES}{line}\n") == "oom"
     assert kind(f"{line}\nAborted (core dumped)\n", -6) == "oom"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch.",
-        "Out of memory: Killed process 31 (python) total-vm:8000kB",
-        "Memory cgroup out of memory: Killed process 31 (python)",
-        "reason: OOMKilled",
-    ],
-)
-def test_a_kill_that_the_kernel_explains_is_one_for_memory(line: str) -> None:
-    assert kind(f"step 1\n{line}\n", -9) == "oom"
-    assert kind(f"step 1\n{line}\n", 137) == "oom"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "IndexError: list index out of range",
-        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 135168",
-        "RuntimeError: CUDA error: device-side assert triggered",
-        "KeyError: 'out_of_memory_policy'",
-        "AttributeError: module 'torch.cuda' has no attribute 'OutOfMemoryError'",
-        "TypeError: unsupported operand for memory",
-    ],
-)
-def test_other_errors_are_no_lack_of_memory(line: str) -> None:
-    assert kind(f"{FRAMES}{line}\n") == "other"
 
 
 @given(st.text(), st.sampled_from([None, 0, 1, -6, -9, 137]))

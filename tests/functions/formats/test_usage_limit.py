@@ -27,6 +27,46 @@ REJECTED = '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","r
 CODEX_JSON = '{"type":"error","message":"You\'ve hit your usage limit. Try again at 4:29 AM."}'
 
 
+AFTER = [
+    (
+        "You've hit your usage limit. Upgrade (https://a.example) or try again in 3 days 4 hours 5 minutes.",
+        timedelta(days=3, hours=4, minutes=5),
+    ),
+    (
+        "[API Error: Your quota will reset after 8h44m7s. You have exhausted your capacity on this model]",
+        timedelta(hours=8, minutes=44, seconds=7),
+    ),
+    (
+        "You have exhausted your capacity on this model. Your quota will reset after 2m.",
+        timedelta(minutes=2),
+    ),
+    (
+        "openai.RateLimitError: Rate limit reached for gpt. Please try again in 1h12m36s.",
+        timedelta(0, 4356),
+    ),
+    ('"status": "RESOURCE_EXHAUSTED",\n "retryDelay": "26s"', timedelta(seconds=26)),
+    ("HTTP/1.1 429 Too Many Requests\nRetry-After: 120", timedelta(seconds=120)),
+    (
+        "Sorry, you have been rate-limited. Please wait 2 minutes before trying again.",
+        timedelta(minutes=2),
+    ),
+    ("Limit reached; please retry after 3600 seconds", timedelta(hours=1)),
+    ('{"error":{"type":"usage_limit_reached","resets_in_seconds":7200}}', timedelta(hours=2)),
+    ("status: 429, retry-after-ms: 1500", timedelta(seconds=1.5)),
+]
+NO_TIME = [
+    "You've hit your usage limit, or wait for limits to reset (every 5h and every week.).",
+    'API Error: 429 {"type":"error","error":{"type":"rate_limit_error","message":"Please try again later."}}',
+    "openai.RateLimitError: Error code: 429 - {'error': {'code': 'insufficient_quota'}}",
+    "Daily token limit reached. Try again tomorrow.",
+    "Sorry, you have exceeded your Copilot token usage. Please review our Terms of Service.",
+    "API Error: Repeated 529 Overloaded errors",
+    "usage limit reached, resets 10pm",  # a quarter of an hour ago
+    "usage limit reached, resets 5pm AEST",
+    "You have exhausted your capacity on this model. Your quota will reset after 0s.",
+]
+
+
 @pytest.mark.parametrize(
     ("printed", "until"),
     [
@@ -58,68 +98,16 @@ CODEX_JSON = '{"type":"error","message":"You\'ve hit your usage limit. Try again
         ("You've used all your included usage until 3am.", at(27, 3)),
         ("daily limit reached, resets at midnight Pacific time", at(27, 0, zone="America/Los_Angeles")),
         ("HTTP/1.1 429 Too Many Requests\nRetry-After: Fri, 27 Nov 2026 05:00:00 GMT", FIVE_UTC),
+        *((printed, NOW + after) for printed, after in AFTER),
+        *((printed, None) for printed in NO_TIME),
     ],
 )
-def test_a_limit_ends_at_the_moment_that_its_words_name(printed: str, until: datetime) -> None:
+def test_a_limit_ends_when_its_words_say_or_at_a_time_that_is_not_known(
+    printed: str, until: datetime | None
+) -> None:
     found = usage_limit(printed.splitlines(), NOW)
     assert found is not None
     assert found.until == until
-
-
-@pytest.mark.parametrize(
-    ("printed", "after"),
-    [
-        (
-            "You've hit your usage limit. Upgrade (https://a.example) or try again in 3 days 4 hours 5 minutes.",
-            timedelta(days=3, hours=4, minutes=5),
-        ),
-        (
-            "[API Error: Your quota will reset after 8h44m7s. You have exhausted your capacity on this model]",
-            None,
-        ),
-        (
-            "You have exhausted your capacity on this model. Your quota will reset after 2m.",
-            timedelta(minutes=2),
-        ),
-        (
-            "openai.RateLimitError: Rate limit reached for gpt. Please try again in 1h12m36s.",
-            timedelta(0, 4356),
-        ),
-        ('"status": "RESOURCE_EXHAUSTED",\n "retryDelay": "26s"', timedelta(seconds=26)),
-        ("HTTP/1.1 429 Too Many Requests\nRetry-After: 120", timedelta(seconds=120)),
-        (
-            "Sorry, you have been rate-limited. Please wait 2 minutes before trying again.",
-            timedelta(minutes=2),
-        ),
-        ("Limit reached; please retry after 3600 seconds", timedelta(hours=1)),
-        ('{"error":{"type":"usage_limit_reached","resets_in_seconds":7200}}', timedelta(hours=2)),
-        ("status: 429, retry-after-ms: 1500", timedelta(seconds=1.5)),
-    ],
-)
-def test_a_limit_ends_after_the_time_that_its_words_name(printed: str, after: timedelta | None) -> None:
-    found = usage_limit(printed.splitlines(), NOW)
-    assert found is not None
-    assert found.until == NOW + (after or timedelta(hours=8, minutes=44, seconds=7))
-
-
-@pytest.mark.parametrize(
-    "printed",
-    [
-        "You've hit your usage limit, or wait for limits to reset (every 5h and every week.).",
-        'API Error: 429 {"type":"error","error":{"type":"rate_limit_error","message":"Please try again later."}}',
-        "openai.RateLimitError: Error code: 429 - {'error': {'code': 'insufficient_quota'}}",
-        "Daily token limit reached. Try again tomorrow.",
-        "Sorry, you have exceeded your Copilot token usage. Please review our Terms of Service.",
-        "API Error: Repeated 529 Overloaded errors",
-        "usage limit reached, resets 10pm",  # a quarter of an hour ago
-        "usage limit reached, resets 5pm AEST",
-        "You have exhausted your capacity on this model. Your quota will reset after 0s.",
-    ],
-)
-def test_a_limit_whose_end_is_not_known_or_has_passed_has_no_time(printed: str) -> None:
-    found = usage_limit(printed.splitlines(), NOW)
-    assert found is not None
-    assert found.until is None
 
 
 @pytest.mark.parametrize(
