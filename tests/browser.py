@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -113,10 +112,6 @@ class Browser:
 
     def size(self, width: int, height: int) -> None:
         self._ask("POST", "/window/rect", width=width, height=height)
-
-    def screenshot(self) -> bytes:
-        """The window as PNG."""
-        return base64.b64decode(self._ask("GET", "/screenshot"))
 
     def said(self) -> list[str]:
         """What stood in the console since the last call: errors, and refusals of the content security policy."""

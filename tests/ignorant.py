@@ -1,25 +1,15 @@
-"""What somebody who knows nothing of traces does in a tag, and is answered: recorded once, the same ever since.
+"""What somebody who knows nothing of traces does in a tag; `data/ignorant.json` has what was answered before.
 
-`python -P -m tests.ignorant FILE` records it anew; `data/ignorant.json` was recorded before there were traces.
 Only `started_at` of what agents train themselves is another since: it was null, and is when they registered it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-import tempfile
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from functions.kernel.process.lifecycle import opened
-from state.embedded import EmbeddedRedis
-from state.settings import Settings
-from tests.conftest import http_client
 from tests.labs import FORM
 
 TAG = "mar11"
@@ -94,16 +84,3 @@ def masked(value: Any) -> Any:
             if name not in MASKED and not (name.endswith("_at") and part is not None)
         }
     return [masked(part) for part in value] if isinstance(value, list) else value
-
-
-async def _record() -> list[dict[str, Any]]:
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = stack.enter_context(EmbeddedRedis.start(Settings.model_validate({"data": folder})))
-        own = Settings.model_validate({"redis_url": server.url, "data": folder / "data"})
-        process = await stack.enter_async_context(opened("web", own))
-        return await session(await stack.enter_async_context(http_client(process)))
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(asyncio.run(_record()), indent=1) + "\n")

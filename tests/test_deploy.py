@@ -73,7 +73,10 @@ def configured(folder: Path, lab_port: int) -> Path:
     return file
 
 
-def test_nginx_reads_the_example(tmp_path: Path) -> None:
+def test_nginx_reads_the_example_and_outlasts_streams_and_long_waits(tmp_path: Path) -> None:
+    (patience,) = re.findall(r"proxy_read_timeout (\d+)s;", NGINX)
+    assert int(patience) > max(LONGEST_WAIT_S, HEARTBEAT_S)
+    assert "proxy_buffering off;" in NGINX
     nginx = needed("nginx")
     file = configured(tmp_path, 3111)
 
@@ -83,12 +86,6 @@ def test_nginx_reads_the_example(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "warn" not in done.stderr
-
-
-def test_streams_and_long_waits_outlast_the_proxy_s_patience() -> None:
-    (patience,) = re.findall(r"proxy_read_timeout (\d+)s;", NGINX)
-    assert int(patience) > max(LONGEST_WAIT_S, HEARTBEAT_S)
-    assert "proxy_buffering off;" in NGINX
 
 
 @pytest.mark.parametrize("name", UNITS)

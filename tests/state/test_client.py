@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from redis import exceptions
@@ -22,66 +23,24 @@ from state.settings import Settings
 from state.wakeups import Wakeups
 
 
-class Relay:
-    """A TCP path to Redis that can fall silent without closing, as a cut network does."""
-
-    def __init__(self, server: EmbeddedRedis) -> None:
-        self._server = server
-        self._open = asyncio.Event()
-        self._open.set()
-        self._writers: list[asyncio.StreamWriter] = []
-        self.accepted = 0
-        self.url = ""
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Relay]:
-        listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        self.url = f"redis://:{urlsplit(self._server.url).password}@127.0.0.1:{port}"
-        pumps = asyncio.all_tasks()
-        try:
-            yield self
-        finally:
-            listener.close()
-            await ended(*(t for t in asyncio.all_tasks() - pumps if t.get_name() == "pump"))
-            self.cut()
-
-    def fall_silent(self) -> None:
-        """Nothing that is connected now is heard of again."""
-        self._open.clear()
-        self._open = asyncio.Event()
-        self._open.set()
-
-    def cut(self) -> None:
-        """Close every connection."""
-        for writer in self._writers:
-            writer.close()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
-        self._writers += [writer, back]
-        for source, sink in ((reader, back), (there, writer)):
-            asyncio.create_task(self._pump(source, sink, self._open), name="pump")  # noqa: RUF006 - found by name
-
-    async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, path: asyncio.Event
-    ) -> None:
-        while words := await source.read(65536):
-            await path.wait()
-            sink.write(words)
+@contextmanager
+def silent(server: EmbeddedRedis) -> Iterator[None]:
+    """Redis keeps its connections and says nothing, as behind a cut network."""
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
 
 
 @asynccontextmanager
-async def relayed(
-    server: EmbeddedRedis, settings: Settings, timeout_s: float
-) -> AsyncIterator[tuple[Relay, Lab]]:
-    async with Relay(server).listening() as relay:
-        lab = Lab(settings.lab, relay.url, timeout_s=timeout_s)
-        try:
-            yield relay, lab
-        finally:
-            await lab.close()
+async def connected(server: EmbeddedRedis, settings: Settings, timeout_s: float) -> AsyncIterator[Lab]:
+    lab = Lab(settings.lab, server.url, timeout_s=timeout_s)
+    try:
+        yield lab
+    finally:
+        await lab.close()
 
 
 async def wakes(wakeups: Wakeups, lab: Lab, within_s: float = 10.0) -> bool:
@@ -163,71 +122,55 @@ async def test_who_waited_too_long_for_a_connection_is_told_that_all_are_in_use(
     redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state.connection, "CONNECTIONS", 1)
-    lab = Lab(settings.lab, redis_server.url, timeout_s=0.3)
-    taken = asyncio.create_task(lab.blocking("BLPOP", lab.keys("never"), "2", wait_s=2))
-    await asyncio.sleep(0.1)
+    async with connected(redis_server, settings, 0.3) as lab:
+        taken = asyncio.create_task(lab.blocking("BLPOP", lab.keys("never"), "2", wait_s=2))
+        await asyncio.sleep(0.1)
 
-    with pytest.raises(Unavailable, match="connections to Redis are in use"):
-        await lab.blocking("BLPOP", lab.keys("never"), "2", wait_s=2)
+        with pytest.raises(Unavailable, match="connections to Redis are in use"):
+            await lab.blocking("BLPOP", lab.keys("never"), "2", wait_s=2)
 
-    await ended(taken)
-    await lab.close()
+        await ended(taken)
 
 
 async def test_a_blocking_read_on_a_silent_connection_ends_and_the_next_one_works(
     redis_server: EmbeddedRedis, settings: Settings
 ) -> None:
-    async with relayed(redis_server, settings, timeout_s=0.4) as (relay, lab):
+    async with connected(redis_server, settings, 1.0) as lab:
         key = lab.keys("list")
         assert await lab.blocking("BLPOP", key, "0.05", wait_s=0.05) is None
-        relay.fall_silent()
-
-        with pytest.raises(Unavailable, match="did not answer in time"):
+        with silent(redis_server), pytest.raises(Unavailable, match="did not answer in time"):
             await asyncio.wait_for(lab.blocking("BLPOP", key, "0.1", wait_s=0.1), 5)
         await lab.command("RPUSH", key, "x")
-
         assert list(await lab.blocking("BLPOP", key, "1", wait_s=1)) == [key, "x"]
 
 
-async def test_wake_ups_are_heard_again_after_their_connection_fell_silent(
-    redis_server: EmbeddedRedis, settings: Settings
-) -> None:
-    publisher = Lab(settings.lab, redis_server.url)
-    async with relayed(redis_server, settings, timeout_s=0.2) as (relay, lab):
-        wakeups = Wakeups(lab)
-        listening = asyncio.create_task(wakeups.listen())
-        try:
-            assert await wakes(wakeups, publisher)
-            relay.fall_silent()
-
-            assert await wakes(wakeups, publisher)
-        finally:
-            await ended(listening)
-            await publisher.close()
-
-
-async def test_wake_ups_outlive_a_fault_of_their_own(
+async def test_wake_ups_are_heard_again_after_silence_and_after_a_fault_of_their_own(
     redis_server: EmbeddedRedis,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lab = Lab(settings.lab, redis_server.url)
-    wakeups = Wakeups(lab)
-    heard = wakeups._heard
-    faults = iter([RuntimeError("a fault")])
+    async with (
+        connected(redis_server, settings, 0.2) as lab,
+        connected(redis_server, settings, 20.0) as publisher,
+    ):
+        wakeups = Wakeups(lab)
+        heard, faults = wakeups._heard, [RuntimeError("a fault")]
 
-    def faulty(channel: str, text: str) -> None:
-        for fault in faults:
-            raise fault
-        heard(channel, text)
+        def faulty(channel: str, text: str) -> None:
+            if faults:
+                raise faults.pop()
+            heard(channel, text)
 
-    monkeypatch.setattr(wakeups, "_heard", faulty)
-    listening = asyncio.create_task(wakeups.listen())
-    try:
-        assert await wakes(wakeups, lab)
-    finally:
-        await ended(listening)
-        await lab.close()
+        monkeypatch.setattr(wakeups, "_heard", faulty)
+        listening = asyncio.create_task(wakeups.listen())
+        try:
+            assert await wakes(wakeups, publisher)
+            with silent(redis_server):
+                while "no answer to a ping" not in caplog.text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert await wakes(wakeups, publisher)
+        finally:
+            await ended(listening)
 
     assert "RuntimeError: a fault" in caplog.text

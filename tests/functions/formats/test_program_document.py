@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from functions.formats.program_document import (
     MARKERS,
@@ -51,25 +49,11 @@ def test_the_charter_is_identical_over_a_thousand_rewrites_with_hostile_text() -
         document.encode()  # no half characters
 
 
-@given(st.text(), st.text(), st.text())
-def test_all_outside_the_markers_stays_byte_for_byte(before: str, block: str, after: str) -> None:
-    if any(marker in before + after for marker in (*MARKERS, *PUBLISHED_MARKERS)):
-        return
-    document = charter_of(f"{before}{START}old{END}{after}").with_block(block)
-    assert document.startswith(f"{before}{START}\n")
-    assert document.endswith(f"\n{END}{after}")
-
-
-def test_line_ends_and_a_byte_order_mark_of_the_charter_stay() -> None:
-    base = f"\ufeff# Mine\r\n{START}\r\nold\r\n{END}\r\nlast line without an end"
+@pytest.mark.parametrize(("start", "end"), [MARKERS, PUBLISHED_MARKERS])
+def test_line_ends_and_the_markers_of_a_users_own_file_stay(start: str, end: str) -> None:
+    base = f"\ufeff# Mine\r\n{start}\r\nold\r\n{end}\r\nlast line without an end"
     document = charter_of(base).with_block("new")
-    assert document == f"\ufeff# Mine\r\n{START}\nnew\n{END}\r\nlast line without an end"
-
-
-def test_the_published_markers_of_a_users_own_file_are_honoured() -> None:
-    start, end = PUBLISHED_MARKERS
-    document = charter_of(f"# Mine\n{start}\nold\n{end}\nrest\n").with_block("new")
-    assert document == f"# Mine\n{start}\nnew\n{end}\nrest\n"
+    assert document == f"\ufeff# Mine\r\n{start}\nnew\n{end}\r\nlast line without an end"
 
 
 @pytest.mark.parametrize("base", ["", "# Mine", "# Mine\n", "# Mine\n\n"])
@@ -93,11 +77,8 @@ def test_markers_that_are_not_one_pair_are_refused_with_what_to_do(base: str) ->
     assert START in (refused.value.hint or "")
 
 
-def test_cleaned_text_is_clean() -> None:
+def test_cleaned_text_is_clean_and_words_of_code_survive() -> None:
     text = "\n".join(HOSTILE)
     assert cleaned(cleaned(text)) == cleaned(text)
-
-
-def test_words_of_code_survive() -> None:
     text = "Keep `LR < 0.01` and `a <= b`, in every *language*: größer, 学習率."
     assert cleaned(text) == text
