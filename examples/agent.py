@@ -259,7 +259,6 @@ class ScriptedAgent:
             strategy["temperature"],
             strategy["explore_ratio"],
             found["underexplored_categories"],
-            found["high_yield_categories"],
         )
 
     def about(self) -> Json:
