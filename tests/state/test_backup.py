@@ -242,25 +242,18 @@ def written(file: Path, entries: Sequence[Entry], **changes: Any) -> None:
         write(file, replace(MANIFEST, **{"keys": len(entries), **changes}), body)
 
 
-WRONG: st.SearchStrategy[Any] = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
-)
 HEADERS = st.dictionaries(
-    st.sampled_from(["format", "layout", "lab", "time", "redis", "more"]), WRONG, max_size=3
+    st.sampled_from(["format", "layout", "lab", "time", "redis", "keys"]),
+    st.none() | st.integers() | st.floats() | st.text(max_size=5),
+    max_size=3,
 ).map(lambda changes: json.dumps({**asdict(MANIFEST), **changes}).encode())
-BODIES = st.binary(max_size=60) | st.tuples(
-    st.sampled_from(
-        [packed(("tags", b"a payload", 0)), b"\0\0\0\4\xff\xff\xff\xff" + bytes(8) + b"tags", b""]
-    ),
-    st.sampled_from([bytes(8), b"9" * 5000, b""]),
-).map(b"".join)
 
 
 @example(head=b"[" * 9000, body=b"")
 @example(head=json.dumps({**asdict(MANIFEST), "layout": str(LAYOUT)}).encode(), body=b"")
 @example(head=json.dumps({**asdict(MANIFEST), "keys": "9"}).encode(), body=b"")
 @example(head=json.dumps(asdict(MANIFEST)).encode(), body=b"\0\0\0\1" + b"\xff" * 12 + b"t")
-@given(head=HEADERS | st.binary(max_size=60), body=BODIES)
+@given(head=HEADERS | st.binary(max_size=60), body=st.binary(max_size=60))
 def test_no_bytes_in_a_backup_s_place_are_anything_but_refused(head: bytes, body: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "backup"

@@ -96,28 +96,6 @@ def parsed(answer: str) -> exceptions.RedisError:
     return found
 
 
-def test_every_error_of_redis_that_is_no_fault_of_the_command_is_mapped() -> None:
-    faults_of_ours = {
-        "ResponseError", "NoScriptError", "ExecAbortError", "ModuleError", "NoSuchFieldsetError",
-        "AuthenticationWrongNumberOfArgsError", "ClusterCrossSlotError",
-    }  # fmt: skip
-    from redis._parsers.base import BaseParser
-
-    kinds: set[type[exceptions.RedisError]] = set()
-    for kind in BaseParser.EXCEPTION_CLASSES.values():
-        kinds |= set(kind.values()) if isinstance(kind, dict) else {kind}  # type: ignore[arg-type]  # untyped table
-    moved = "1 127.0.0.1:6379"  # what MOVED and ASK say, and any other may
-
-    unmapped = set()
-    for kind in kinds:
-        try:
-            unavailable(kind(moved))
-        except exceptions.RedisError:
-            unmapped.add(kind.__name__)
-
-    assert unmapped <= faults_of_ours
-
-
 async def test_who_waited_too_long_for_a_connection_is_told_that_all_are_in_use(
     redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

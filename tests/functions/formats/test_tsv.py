@@ -44,11 +44,8 @@ def test_a_text_that_a_spreadsheet_would_run_is_quoted_where_that_is_asked_for(b
 def test_where_deltas_are_compared_the_judged_one_stands_before_the_value() -> None:
     kept = experiment(status="keep", val_bpb=0.85, delta_bpb=-0.15, judged_val_bpb=-0.125)
     crashed = experiment(status="crash")
+    rounded = experiment(status="keep", val_bpb=0.99785449, peak_vram_mb=45060.2)
+    assert row(rounded) == "abc1234\t0.997854\t44.0\tkeep\td"
     assert HEADER_BY_DELTA.split("\t")[:3] == ["commit", "delta_bpb", "val_bpb"]
     assert row(kept, by_delta=True) == "abc1234\t-0.125000\t0.850000\t0.0\tkeep\td"
     assert row(crashed, by_delta=True) == "abc1234\t\t0.000000\t0.0\tcrash\td"
-
-
-def test_values_and_memory_are_rounded_as_everybody_expects() -> None:
-    kept = experiment(status="keep", val_bpb=0.99785449, peak_vram_mb=45060.2)
-    assert row(kept) == "abc1234\t0.997854\t44.0\tkeep\td"
