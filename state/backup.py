@@ -275,7 +275,7 @@ async def _changes(lab: Lab) -> Any:
 async def _pages(lab: Lab) -> AsyncIterator[list[Entry]]:
     keys: list[str] = []
     async for key in lab.scan():
-        if not _is_left_out(key.removeprefix(lab.keys(""))):
+        if key.removeprefix(lab.keys("")).partition(":")[0] not in LEFT_OUT:
             keys.append(key)
         while len(keys) >= KEYS_AT_ONCE:
             page, keys = await _read(lab, keys)
@@ -283,10 +283,6 @@ async def _pages(lab: Lab) -> AsyncIterator[list[Entry]]:
     while keys:
         page, keys = await _read(lab, keys)
         yield page
-
-
-def _is_left_out(name: str) -> bool:
-    return name.partition(":")[0] in LEFT_OUT
 
 
 async def _read(lab: Lab, keys: Sequence[str]) -> tuple[list[Entry], list[str]]:

@@ -72,12 +72,6 @@ def test_the_readme_is_short_and_leads_to_every_page() -> None:
     assert set(re.findall(r"\]\(docs/([\w-]+)\.md\)", README)) == set(PAGES)
 
 
-@pytest.mark.parametrize("page", ["README", *PAGES])
-def test_every_heading_stands_after_a_blank_line(page: str) -> None:
-    prose = re.sub(r"^```.*?^```$", "", {"README": README, **PAGES}[page], flags=re.DOTALL | re.MULTILINE)
-    assert re.findall(r"(?<=.\n)#{1,6} .*", prose) == []
-
-
 def test_the_function_table_is_as_it_is() -> None:
     assert markdown() in PAGES["functions"], (
         "run: python -m functions --markdown, and paste it into docs/functions.md"

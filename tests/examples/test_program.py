@@ -92,29 +92,6 @@ async def test_every_command_succeeds_in_the_order_given(
 
 @pytest.mark.process
 @pytest.mark.usefixtures("curl")
-async def test_an_agent_with_a_token_follows_it_to_its_end_on_a_gpu_of_its_own(
-    web: str, process: Process, project: Path, tmp_path: Path
-) -> None:
-    clone = tmp_path / "alice"
-    git(tmp_path, "clone", "--quiet", str(project), str(clone))
-    operator = await process.tokens.issue(name="olga", role="operator", issued_by="local")
-    agent = await process.tokens.issue(name="alice", role="agent", tags=["mar11"], issued_by="olga")
-    (tmp_path / ".curlrc").write_text(f'{CURLRC}header = "Authorization: Bearer {agent.text}"\n')
-    answers: list[dict[str, Any]] = []
-
-    async with standing_in(process, web, project, wider_is_better, gpu="lab:0", bearer=operator.text):
-        for block in BLOCKS:
-            answers += await run(block.replace("http://127.0.0.1:3111", web), clone, home=tmp_path)
-
-    (gpu,) = [a["worker"] for a in answers if "worker" in a]
-    (lease,) = [a for a in answers if "acquired" in a]
-    assert (gpu["owner"], gpu["of_agent"], lease["gpu_id"]) == ("alice", True, "box:0")
-    statuses = {a["experiment_id"]: a["status"] for a in answers if a.get("action")}
-    assert [*statuses.values()] == ["keep", "discard", "crash"]
-
-
-@pytest.mark.process
-@pytest.mark.usefixtures("curl")
 async def test_a_worker_sends_every_request_of_its_program_in_the_order_given(
     web: str, process: Process, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,12 +26,15 @@ from state.wakeups import Wakeups
 
 @contextmanager
 def silent(server: EmbeddedRedis) -> Iterator[None]:
-    """Redis keeps its connections and says nothing, as behind a cut network."""
+    """Redis keeps its connections and says nothing, as behind a cut network; for half a minute at most."""
     assert server.pid is not None
+    speaks_again = threading.Timer(30, os.kill, (server.pid, signal.SIGCONT))
+    speaks_again.start()
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield
     finally:
+        speaks_again.cancel()
         os.kill(server.pid, signal.SIGCONT)
 
 
