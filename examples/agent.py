@@ -20,7 +20,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -38,14 +37,10 @@ from proposer import (
     propose,
     read_constants,
     set_constants,
-    unite,
 )
 
 SCRIPT = "train.py"
 WAIT_S = 50  # the lab holds no request for longer
-PAUSE_S = 5  # after a selection that nothing can be built on
-LONGEST_PAUSE_S = 60  # between two tries to get a slot
-MERGE_EVERY = 4  # turns of an agent on traces
 REMEMBERED = 500  # experiments of the tag that a proposal is drawn from
 
 Json = dict[str, Any]
@@ -96,8 +91,8 @@ class ScriptedAgent:
         self.standing = BranchBase(None, self.base_commit, self.base_commit)
         self.say("joined", f"tag {self.tag} on {branch}, base {self.base_commit[:7]}", base=self.base_commit)
 
-    def finish_what_is_open(self) -> Json:
-        """Go on waiting for runs that an earlier start of this agent has left; answers the brief."""
+    def finish_what_is_open(self) -> None:
+        """Go on waiting for runs that an earlier start of this agent has left."""
         brief: Json = self.lab.post("/api/report/brief", {"tag": self.tag, "agent": self.name})
         for line in brief["open_experiments"]:
             experiment_id = line["experiment_id"]
@@ -107,15 +102,12 @@ class ScriptedAgent:
                 self.lab.post("/api/gpu/train", {"experiment_id": experiment_id})
             self.say("resumed", f"{experiment_id} is still open: waiting for it", experiment_id=experiment_id)
             self.judge(self.wait(experiment_id), line["commit_sha"])
-        return brief
 
     def try_one(self, number: str) -> None:
         """One turn: choose, edit, commit, submit, wait, keep or reset."""
         self.stand_on_best()
-        self.see_through(number, self.try_idea())
-
-    def see_through(self, number: str, submitted: Json) -> None:
-        """Wait for the submitted run, and act on its verdict."""
+        direction, known = self.direction(), self.knowledge()
+        submitted = self.submit_idea(known, propose(known, direction, self.rng))
         experiment_id, commit = submitted["experiment_id"], self.clone.head()
         queue = submitted["queue"]
         where = f"number {queue['position']} in the queue" if queue["position"] else "a worker has it"
@@ -130,12 +122,6 @@ class ScriptedAgent:
             commit_sha=commit,
         )
         self.judge(self.wait(experiment_id), commit)
-
-    def try_idea(self) -> Json:
-        """Ask for a direction, and have an idea."""
-        direction = self.direction()
-        known = self.knowledge()
-        return self.submit_idea(known, propose(known, direction, self.rng))
 
     def submit_idea(self, known: Knowledge, idea: ProposedChange) -> Json:
         """Change the script accordingly, commit, and submit it."""
@@ -196,16 +182,12 @@ class ScriptedAgent:
                 "diff": self.clone.diff_since(self.base_commit),
                 "diff_summary": f"{SCRIPT}: {description}",
                 "description": description,
-                **self.made_from(parents),
+                "parent_ids": parents,
                 "agent": self.name,
                 "config_delta": dict(config),
             },
             key=key,
         )
-
-    def made_from(self, parents: list[str]) -> Json:
-        """Fields that name the parents of an experiment."""
-        return {"parent_ids": parents}
 
     def wait(self, experiment_id: str) -> Json:
         """Ask until it is finished; each request ends within 50 seconds."""
@@ -223,21 +205,17 @@ class ScriptedAgent:
 
     def judge(self, outcome: Json, commit: str) -> None:
         """Stay on a kept commit; return to the best from any other."""
-        self.tell(outcome)
-        if outcome["status"] == "keep" and self.clone.has(commit):
-            self.clone.reset(commit)
-            self.standing = BranchBase(outcome["experiment_id"], commit, commit)
-        else:
-            self.return_to(outcome["base_commit_sha"])
-
-    def tell(self, outcome: Json) -> None:
-        """Print one line about a result."""
         experiment_id, status = outcome["experiment_id"], outcome["status"]
         value = f" at {outcome['val_bpb']:.6f}" if outcome["val_bpb"] is not None else ""
         versus = f" ({outcome['delta']:+.6f})" if outcome["delta"] else ""
         why = f": {outcome['error'].splitlines()[0]}" if outcome["error"] else ""
         until = ", until it has run again" if outcome["trust"] == "provisional" else ""
         self.say("finished", f"{experiment_id}: {status}{value}{versus}{until}{why}", **outcome)
+        if outcome["status"] == "keep" and self.clone.has(commit):
+            self.clone.reset(commit)
+            self.standing = BranchBase(outcome["experiment_id"], commit, commit)
+        else:
+            self.return_to(outcome["base_commit_sha"])
 
     # -- what the lab knows
 
@@ -251,7 +229,7 @@ class ScriptedAgent:
         return found
 
     def direction(self) -> SearchStrategy:
-        found = self.lab.post("/api/search/suggest", {"tag": self.tag, **self.about()})
+        found = self.lab.post("/api/search/suggest", {"tag": self.tag})
         strategy = found["strategy"]
         self.say("direction", f"{strategy['mode']} at {strategy['temperature']:g}: {found['suggestions'][0]}")
         return SearchStrategy(
@@ -260,10 +238,6 @@ class ScriptedAgent:
             strategy["explore_ratio"],
             found["underexplored_categories"],
         )
-
-    def about(self) -> Json:
-        """Further fields of a request for a direction."""
-        return {}
 
     def history(self, **which: Any) -> list[Json]:
         found: list[Json] = self.lab.post("/api/experiment/history", {"tag": self.tag, **which})[
@@ -307,8 +281,8 @@ class ScriptedAgent:
         goal = commit if commit is not None and self.clone.has(commit) else newest
         self.stand_on(best["experiment_id"] if best and goal == newest else None, goal)
 
-    def stand_on(self, experiment_id: str | None, commit: str) -> bool:
-        """Reset to an experiment's commit, rebuilt from its patch if necessary; False if that fails."""
+    def stand_on(self, experiment_id: str | None, commit: str) -> None:
+        """Reset to an experiment's commit, rebuilt from its patch if necessary; stay if that fails."""
         here: str | None = commit
         if commit == self.standing.commit_sha:
             here = self.standing.here
@@ -322,7 +296,6 @@ class ScriptedAgent:
                 "note", f"{experiment_id} cannot be rebuilt here: staying on {self.standing.commit_sha[:7]}"
             )
         self.clone.reset(self.standing.here)
-        return here is not None
 
     def rebuilt(self, experiment_id: str | None) -> str | None:
         """Commit another agent's experiment: the tag's base commit with the stored patch. None if that fails."""
@@ -344,84 +317,6 @@ def built_on(experiment: Json) -> tuple[str, ...]:
         return tuple(experiment["parent_ids"])
     base = experiment["selection"]["base_experiment_id"]
     return (base,) if base else ()
-
-
-class BranchingAgent(ScriptedAgent):
-    """Works on a tag with several traces. The lab selects the parents of each experiment."""
-
-    selection: Json
-    turns = 0
-
-    def finish_what_is_open(self) -> Json:
-        """Also give back an unused selection of an earlier start, which takes a slot until its lease ends."""
-        brief = super().finish_what_is_open()
-        for left in brief["open_selections"]:
-            self.release(left["selection_id"])
-        return brief
-
-    def try_one(self, number: str) -> None:
-        """One turn: let the lab select, check out, edit, commit, submit, wait. The next may be on another trace."""
-        self.turns += 1
-        self.selection = self.merge() or self.select()
-        try:
-            if not self.stand_on(self.selection["base_experiment_id"], self.selection["base_commit_sha"]):
-                self.release(self.selection["selection_id"])
-                time.sleep(PAUSE_S)  # the next selection may be on another trace
-                return
-            submitted = self.try_combination() or self.try_idea()
-        except BaseException:
-            self.release(self.selection["selection_id"])  # nobody need wait for the lease to end
-            raise
-        self.see_through(number, submitted)
-
-    def select(self) -> Json:
-        """Wait for a selection until there is a slot."""
-        while True:
-            body = {"tag": self.tag, "agent": self.name, "wait": WAIT_S}
-            found = self.lab.post("/api/trace/select", body, key=uuid.uuid4().hex, timeout_s=WAIT_S + 15)
-            if found["status"] == "selected":
-                return self.told(found)
-            self.say("waiting", f"{found['reason']}: {found['hint']}")
-            time.sleep(min(found["retry_after"], LONGEST_PAUSE_S))  # a slot may be free long before
-
-    def merge(self) -> Json | None:
-        """Every MERGE_EVERY turns, combine two near misses, if there are two."""
-        if self.turns % MERGE_EVERY:
-            return None
-        body = {"tag": self.tag, "agent": self.name, "selector": "near_miss"}
-        try:
-            found = self.lab.post("/api/trace/merge", body, key=uuid.uuid4().hex)
-        except RequestRefused as refused:
-            self.say("note", refused.detail)
-            return None
-        return self.told(found) if found["status"] == "selected" else None
-
-    def told(self, selection: Json) -> Json:
-        where = f"on {selection['base_experiment_id'] or 'the base'} in {selection['trace_id']}"
-        self.say("selected", f"{selection['kind']} {where}: {selection['reason']}", **selection)
-        return selection
-
-    def release(self, selection_id: str) -> None:
-        """Give a selection back; if that fails, or it was used after all, it ends by itself."""
-        self.lab.post_once("/api/trace/release", {"selection_id": selection_id})
-
-    def try_combination(self) -> Json | None:
-        """The united changes of the experiments to combine; None if that is not new."""
-        if self.selection["kind"] != "merge":
-            return None
-        known = self.knowledge()
-        idea = unite(known, self.selection["combines"])
-        return self.submit_idea(known, idea) if idea is not None else None
-
-    def made_from(self, parents: list[str]) -> Json:
-        return {"selection_id": self.selection["selection_id"]}
-
-    def about(self) -> Json:
-        return {"selection_id": self.selection["selection_id"]}
-
-    def judge(self, outcome: Json, commit: str) -> None:
-        """Print the result only: the next selection names the parent."""
-        self.tell(outcome)
 
 
 # ---- The lab over HTTP -------------------------------------------------------------------------------------
@@ -453,11 +348,6 @@ class LabApi:
     def post(self, path: str, body: Json, key: str | None = None, timeout_s: float = 30) -> Json:
         headers = {"Idempotency-Key": key} if key else {}
         return self._ask("POST", path, json=body, headers=headers, timeout=timeout_s)
-
-    def post_once(self, path: str, body: Json) -> None:
-        """POST a request that may be lost or refused."""
-        with suppress(httpx.TransportError):
-            self.http.post(path, json=body, timeout=5)
 
     def _ask(self, method: str, path: str, **request: Any) -> Json:
         give_up = time.monotonic() + self.patience_s
@@ -629,9 +519,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=float, default=600, help="seconds without the lab (default: %(default)g)"
     )
-    parser.add_argument(
-        "--traces", action="store_true", help="let the lab select what each experiment is made from"
-    )
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     return parser.parse_args()
 
@@ -654,8 +541,7 @@ def main() -> int:
         elsewhere = httpx.URL(given.url).host not in ("127.0.0.1", "::1", "localhost")
         with httpx.Client(base_url=given.url, headers=credentials(), trust_env=elsewhere) as http:
             lab = LabApi(http, say, given.patience)
-            kind = BranchingAgent if given.traces else ScriptedAgent
-            kind(lab, clone, given.tag, given.name, rng, say).work(given.runs)
+            ScriptedAgent(lab, clone, given.tag, given.name, rng, say).work(given.runs)
     except KeyboardInterrupt:
         say("stopped", "started again under this name, it goes on where it was")
     except (RequestRefused, Unreachable, GitError, LookupError, OSError) as problem:

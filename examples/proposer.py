@@ -245,29 +245,19 @@ ENOUGH_REFINED = 2
 
 
 def combine(known: Knowledge) -> ProposedChange | None:
-    """Combine the two closest near misses of different categories."""
+    """Unite the closest two near misses of different categories that were not tried together."""
     near = [known.by_id[i] for i in known.near_misses if i in known.by_id]
     for a, b in combinations(near, 2):
-        overlap = known.moved[a.experiment_id].keys() & known.moved[b.experiment_id].keys()
-        if a.category != b.category and not overlap:
-            idea = unite(known, (a.experiment_id, b.experiment_id))
-            if idea is not None and len(idea.changes) > 1:
-                return idea
+        first, second = (known.moved[one.experiment_id] for one in (a, b))
+        if a.category == b.category or first.keys() & second.keys():
+            continue
+        wanted = {name: to for name, (_, to) in {**first, **second}.items() if name in known.standing}
+        changes = {name: to for name, to in wanted.items() if known.standing[name].value != to}
+        if len(changes) > 1 and not known.was_tried(changes):
+            both = (a.experiment_id, b.experiment_id)
+            said = f"{' and '.join(both)} are better together than apart."
+            return _proposal(known, changes, "combination", said, both)
     return None
-
-
-def unite(known: Knowledge, experiments: Sequence[str]) -> ProposedChange | None:
-    """The united changes of these experiments; None if the script has them all, or they were tried."""
-    moved = [known.moved[i] for i in experiments if i in known.moved]
-    both = {name: to for changes in moved for name, (_, to) in changes.items() if _is_new(known, name, to)}
-    if not both or known.was_tried(both):
-        return None
-    said = f"{' and '.join(experiments)} are better together than apart."
-    return _proposal(known, both, "combination", said, tuple(experiments))
-
-
-def _is_new(known: Knowledge, name: str, value: Value) -> bool:
-    return name in known.standing and known.standing[name].value != value
 
 
 def ablate(known: Knowledge) -> ProposedChange | None:
