@@ -67,20 +67,18 @@ class Meter:
                 self._total = Usage(_tokens(more.get("usage")), _amount(cost))
             case {"type": "assistant", "message": {"id": str(name), "usage": usage}}:
                 self._messages[name] = _tokens(usage) or 0
-            case {"type": "turn.completed", "usage": usage}:
-                self._total = Usage(_tokens(usage, cached_apart=False))
-            case {"msg": {"type": "token_count", "info": {"total_token_usage": usage}}}:
-                self._total = Usage(_tokens(usage, cached_apart=False))
+            case {"type": "turn.completed", "usage": usage} | {
+                "msg": {"type": "token_count", "info": {"total_token_usage": usage}}
+            }:
+                self._total = Usage(_tokens(usage))
 
 
-def _tokens(usage: Any, *, cached_apart: bool = True) -> int | None:
-    """The sum of a usage; Codex counts what it has cached among the input, Claude beside it."""
+def _tokens(usage: Any) -> int | None:
+    """The sum of a usage. Claude counts what it has cached beside the input, Codex among it, under another name."""
     if not isinstance(usage, dict):
         return None
-    names = ["input_tokens", "output_tokens"]
-    if cached_apart:
-        names += ["cache_creation_input_tokens", "cache_read_input_tokens"]
-    return int(sum(_amount(usage.get(name)) or 0.0 for name in names))
+    cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
+    return int(sum(_amount(usage.get(name)) or 0.0 for name in ("input_tokens", "output_tokens", *cached)))
 
 
 def _amount(value: Any) -> float | None:
