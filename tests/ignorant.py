@@ -1,4 +1,4 @@
-"""What somebody who knows nothing of traces does in a tag; `data/ignorant.json` has what was answered before.
+"""Calls of a client that knows no traces. `data/ignorant.json` has the answers from before there were traces.
 
 Only `started_at` of what agents train themselves is another since: it was null, and is when they registered it.
 """

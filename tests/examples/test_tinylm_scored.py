@@ -104,7 +104,7 @@ async def test_an_honest_run_has_the_score_that_it_prints_and_one_of_a_hidden_te
     assert result.metric == pytest.approx(result.reported, abs=2e-6)
     assert (result.score, 1 < result.metric < 8) == ("trusted", True)
     assert {"num_steps", "depth"} <= result.metrics.keys()
-    assert 0.3 <= result.metrics["training_seconds"] < 1.6  # what it was granted, and the step that had begun
+    assert 0.3 <= result.metrics["training_seconds"] < 1.6  # its budget and one step
     assert result.hidden["hidden"] > 8  # nothing predicts random bytes
 
 

@@ -182,7 +182,7 @@ async def test_every_writing_door_answers_a_clear_503_writes_nothing_and_works_a
             read = await http.get("/api/pool/list")
         between = await dump(process.lab, without=PRESENCE)
 
-        # a script that frees memory first may run where one that takes some may not: wholly
+        # a script that frees memory may run, and then runs to its end
         done = {path for path, answer in answers.items() if answer.is_success}
         for path in answers.keys() - done:
             a_clear_refusal(answers[path], words)
