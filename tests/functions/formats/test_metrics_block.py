@@ -29,8 +29,9 @@ def test_the_tail_holds_the_last_fifty_lines_with_the_error_lines_first_as_a_rea
         "bye",
     ]
     assert len(failure_tail("é\n" * 9000).encode()) <= 8192
-    tail = failure_tail("ValueError: bad shape\n" + "é" * 300 + "\n" + "ü" * 300, max_bytes=700)
-    assert tail == "ValueError: bad shape\n" + "ü" * 300
+    log = "ValueError: bad shape\n" + "é" * 300 + "\n" + "ü" * 300
+    assert failure_tail(log, max_bytes=700) == "ValueError: bad shape\n" + "ü" * 300
+    assert failure_tail(log, max_bytes=620) == "ValueError: bad shape"
     log = "\x1b[31mred\x1b[0m \x1b]0;title\x07plain\x00\x08 \u202etfel\u2028x\tend"
     assert failure_tail(log) == "red plain tfelx\tend"
 
