@@ -42,6 +42,7 @@ def test_a_new_trace_is_valid_is_nobody_else_s_and_claims_no_recording() -> None
 
 
 def test_processes_that_were_forked_begin_different_traces() -> None:
-    code = "import os; from state.traceparent import begun; os.fork(); os.fork(); print(begun())"
+    forks = "import os; from state.traceparent import begun; os.fork(); os.fork()"
+    code = f"{forks}; os.write(1, (begun() + ' ').encode())"  # each in one write
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert len({trace_id(line) for line in told.stdout.split()}) == 4
