@@ -173,6 +173,28 @@ async def test_a_rotation_without_overlap_ends_the_secret_and_its_sessions_at_on
     assert (await tokens.recognise(rotated.text))[0].name == "me"
 
 
+async def test_a_session_and_its_tickets_end_with_it_or_its_token(tokens: Tokens, operator: Issued) -> None:
+    first, second = [(await tokens.open_session(proof_of(operator))).name for _ in "12"]
+    (token, closing), (_, lasting) = await tokens.session(first), await tokens.session(second)
+    used, late = [await tokens.open_ticket(closing) for _ in "12"]
+    _, streaming = await tokens.ticket(used)
+    proofs = [proof_of(operator), closing, lasting, streaming]
+    assert (token.name, await tokens.holding(proofs)) == ("me", set(proofs))
+
+    await tokens.close_session(first)
+
+    assert await tokens.holding(proofs) == {proof_of(operator), lasting}
+    for ended in (tokens.session(first), tokens.ticket(late)):
+        with pytest.raises(Unauthenticated, match="session has ended"):
+            await ended
+
+    await tokens.revoke(operator.token)
+
+    assert await tokens.holding(proofs) == set()
+    with pytest.raises(Unauthenticated, match="revoked"):
+        await tokens.session(second)
+
+
 async def test_a_ticket_opens_once_and_within_30_s(
     tokens: Tokens, process: Process, operator: Issued
 ) -> None:
