@@ -89,7 +89,7 @@ def test_combining_merges_two_near_misses_of_different_categories() -> None:
         Past("t-2", "discard", {"WIDTH": 96}, "architecture", ("t-1",)),
         Past("t-3", "discard", {"DEPTH": 2}, "architecture", ("t-1",)),
         Past("t-4", "discard", {"GRAD_CLIP": 2.0}, "regularization", ("t-1",)),
-        Past("t-5", "discard", {"WIDTH": 80}, "regularization", ("t-1",)),
+        Past("t-5", "discard", {"WIDTH": 80, "DEPTH": 2}, "regularization", ("t-1",)),
     ]
     now = replace(known(*misses), near_misses=["t-2", "t-3", "t-5", "t-4"])
 
