@@ -86,16 +86,16 @@ def test_exploring_turns_to_an_underexplored_category() -> None:
 
 def test_combining_merges_two_near_misses_of_different_categories() -> None:
     misses = [
-        Past("t-2", "discard", {"WIDTH": 96}, "architecture", ("t-1",)),
+        Past("t-2", "discard", {"WIDTH": 96, "EMBED": 8}, "architecture", ("t-1",)),
         Past("t-3", "discard", {"DEPTH": 2}, "architecture", ("t-1",)),
         Past("t-4", "discard", {"GRAD_CLIP": 2.0}, "regularization", ("t-1",)),
-        Past("t-5", "discard", {"WIDTH": 80, "DEPTH": 2}, "regularization", ("t-1",)),
+        Past("t-5", "discard", {"WIDTH": 80}, "regularization", ("t-1",)),
     ]
     now = replace(known(*misses), near_misses=["t-2", "t-3", "t-5", "t-4"])
 
     idea = propose(now, SearchStrategy("combine", 0.5, 0.3), random.Random(1))
 
-    assert idea.changes == {"WIDTH": 96, "GRAD_CLIP": 2.0}
+    assert idea.changes == {"WIDTH": 96, "EMBED": 8, "GRAD_CLIP": 2.0}
     assert idea.category == "combination"
     assert idea.parents == ("t-2", "t-4")
 
