@@ -237,6 +237,7 @@ class ScriptedAgent:
             strategy["temperature"],
             strategy["explore_ratio"],
             found["underexplored_categories"],
+            found["high_yield_categories"],
         )
 
     def history(self, **which: Any) -> list[Json]:

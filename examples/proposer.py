@@ -59,6 +59,12 @@ TRAITS = (  # the first that matches counts
     Trait("", "other", weight=0.2),
 )
 
+USUAL_CHOICES = {
+    "activation": ("relu", "gelu", "silu", "tanh"),
+    "optimizer": ("adamw", "adam", "sgd"),
+}
+"""For a script that does not list its own choices in a dict."""
+
 
 @cache
 def trait_of(name: str) -> Trait:
@@ -95,7 +101,7 @@ def read_constants(source: str) -> dict[str, Constant]:
                 continue
         value = _value(literal)
         if value is not None and name.isupper() and bound[name] == 1 and literal.lineno == literal.end_lineno:
-            choices = _choices(tree, value) if isinstance(value, str) else ()
+            choices = _choices(tree, name, value) if isinstance(value, str) else ()
             found[name] = Constant(name, value, literal, choices)
     return found
 
@@ -128,14 +134,15 @@ def _value(literal: ast.expr) -> Value | None:
     return None
 
 
-def _choices(tree: ast.Module, value: str) -> tuple[str, ...]:
+def _choices(tree: ast.Module, name: str, value: str) -> tuple[str, ...]:
     """Keys of the top-level dict that has this value among them, as in `OPTIMIZERS = {"adam": ..., "sgd": ...}`."""
     for line in tree.body:
         if isinstance(line, ast.Assign | ast.AnnAssign) and isinstance(line.value, ast.Dict):
             keys = [k.value for k in line.value.keys if isinstance(k, ast.Constant)]
             if value in keys:
                 return tuple(k for k in keys if isinstance(k, str))
-    return ()
+    usual = USUAL_CHOICES.get(trait_of(name).category or "", ())
+    return usual if value in usual else ()
 
 
 # ---- What was tried ----------------------------------------------------------------------------------------
@@ -209,6 +216,7 @@ class SearchStrategy:
     temperature: float
     explore_ratio: float
     underexplored: Sequence[str] = ()
+    yielding: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -291,23 +299,41 @@ def explore(known: Knowledge, strategy: SearchStrategy, rng: random.Random) -> P
     names.sort(key=lambda name: rng.random() ** (1 / weights[name]), reverse=True)
     if rng.random() < strategy.explore_ratio:
         names.sort(key=lambda n: trait_of(n).category not in strategy.underexplored)
-    if (found := _first_new(known, names, strategy.temperature, rng)) is not None:
-        return found
-    for name in names:  # all were tried: a repeat measures the noise
-        for value in moves(known, name, strategy.temperature, rng):
-            return _single(known, name, value)
-    raise LookupError("the script has no top-level constant to change")
+    found = _first_new(known, names, strategy.temperature, rng) or _any_of(known, names, strategy, rng)
+    if found is None:
+        raise LookupError("the script has no top-level constant to change")
+    return found
 
 
 def _prospects(known: Knowledge, strategy: SearchStrategy, name: str) -> float:
     trait = trait_of(name)
     if trait.category is None:
         return 0.0
-    is_first = trait.category == next(iter(strategy.underexplored), None)  # what the lab suggests
-    tried = [p.status for p in known.past if name in known.moved[p.experiment_id]]
-    weight = trait.weight * (2 if is_first else 1) * 0.3 ** sum(status in OPEN for status in tried)
-    failed = sum(status not in ("keep", *OPEN) for status in tried)
-    return max(weight * 0.5 ** max(failed - 1, 0), 0.01)  # one failure only says to try the other direction
+    weight = trait.weight * (1.5 if trait.category in strategy.yielding else 1.0)
+    if trait.category == next(iter(strategy.underexplored), None):
+        weight *= 2  # what the lab suggests first
+    failed = 0
+    for tried in known.past:
+        if name in known.moved[tried.experiment_id]:
+            if tried.status == "keep":
+                weight, failed = weight * 1.3, 0
+            elif tried.status in OPEN:
+                weight *= 0.3  # it tells more once it is known
+            else:
+                failed += 1
+    weight *= 0.5 ** max(failed - 1, 0)  # one failure only says to try the other direction
+    if isinstance(known.standing[name].value, str):
+        others = [c for c in known.standing[name].choices if c != known.standing[name].value]
+        weight *= sum(_failures(known, name, choice) == 0 for choice in others) / max(len(others), 1)
+    return max(weight, 0.01)
+
+
+def _failures(known: Knowledge, name: str, value: Value) -> int:
+    """How often setting this constant to this value was tried and not kept."""
+    tried = ((p.status, known.moved[p.experiment_id].get(name)) for p in known.past)
+    return sum(
+        status not in ("keep", *OPEN) and moved is not None and moved[1] == value for status, moved in tried
+    )
 
 
 def _first_new(
@@ -318,6 +344,16 @@ def _first_new(
             for value in moves(known, name, temperature * stretch, rng):
                 if not known.was_tried({name: value}):
                     return _single(known, name, value)
+    return None
+
+
+def _any_of(
+    known: Knowledge, names: Sequence[str], strategy: SearchStrategy, rng: random.Random
+) -> ProposedChange | None:
+    """A repeat, because nothing else is left. It measures the noise."""
+    for name in names:
+        for value in moves(known, name, strategy.temperature, rng):
+            return _single(known, name, value)
     return None
 
 
@@ -352,7 +388,7 @@ def moves(known: Knowledge, name: str, temperature: float, rng: random.Random) -
         case str(value):
             others = [choice for choice in constant.choices if choice != value]
             rng.shuffle(others)
-            yield from others
+            yield from sorted(others, key=lambda choice: _failures(known, name, choice))
         case int(value) | float(value):
             size = temperature * rng.uniform(0.7, 1.3)
             first = rng.random() < _upward(known, name)
