@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -189,7 +189,7 @@ def kind_of(key: str) -> str:
 
 @dataclass(frozen=True)
 class TagKeys:
-    """Keys of one tag, by the names of their families."""
+    """Keys of one tag."""
 
     tag: str
     policy: str
@@ -204,8 +204,17 @@ class TagKeys:
 
 @lru_cache(1024)
 def _of_tag(lab: str, tag: str) -> TagKeys:
-    of_tag, *others = (field.name for field in fields(TagKeys))
-    return TagKeys(*(f"{{{lab}}}:{name}:{tag}" for name in (f"{of_tag}s", *others)))
+    names = (
+        "policy",
+        "crashes",
+        "best",
+        "forest",
+        "finished",
+        "categories",
+        "reference_times",
+        "near_misses",
+    )
+    return TagKeys(f"{{{lab}}}:tags:{tag}", *(f"{{{lab}}}:{name}:{tag}" for name in names))
 
 
 @dataclass(frozen=True, eq=False)  # caches look it up often: by identity that is fast
