@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -63,29 +64,18 @@ def test_a_stop_at_the_first_large_e_value_leaves_its_mean_at_most_one(repeats: 
     assert np.mean([e > 3 for e in ends]) <= 1 / 3
 
 
-def test_the_e_value_has_no_unit() -> None:
-    assert e_value(3e-5, 2, Noise(1e-5, 9)) == pytest.approx(e_value(3.0, 2, Noise(1.0, 9)))
-
-
-@given(st.floats(0, 30), st.floats(0.001, 10), st.integers(1, 20), st.integers(1, 500))
-def test_a_larger_gain_is_never_less_evidence(gain: float, more: float, pairs: int, df: int) -> None:
-    noise = Noise(1.0, df)
-    assert e_value(gain, pairs, noise) <= e_value(gain + more, pairs, noise) * (1 + 1e-9)
-
-
-def test_the_same_gain_is_more_evidence_from_more_runs_and_from_a_better_known_sigma() -> None:
-    assert e_value(2.0, 1, SURE) < e_value(2.0, 4, SURE) < e_value(2.0, 9, SURE)
-    assert e_value(6.0, 1, Noise(1.0, 2)) < e_value(6.0, 1, Noise(1.0, 9)) < e_value(6.0, 1, SURE)
-
-
-@pytest.mark.parametrize(("gain", "pairs"), [(0.0, 4), (-3.0, 4), (9.0, 0)])
-def test_no_gain_and_no_pair_are_no_evidence(gain: float, pairs: int) -> None:
-    assert e_value(gain, pairs, SURE) == 0.0
-
-
-def test_runs_that_never_differed_and_huge_gains_give_finite_evidence() -> None:
-    assert 1 < e_value(0.1, 1, Noise(0.0, 3)) < 100
-    assert math.isfinite(e_value(1e6, 9, Noise(1e-6, 5000)))
+@pytest.mark.parametrize(
+    ("gain", "pairs", "noise", "least", "most"),
+    [
+        *((0.0, 4, SURE, 0, 0), (-3.0, 4, SURE, 0, 0), (9.0, 0, SURE, 0, 0)),
+        (0.1, 1, Noise(0.0, 3), 1, 100),  # runs that never differed
+        (1e6, 9, Noise(1e-6, 5000), 1, sys.float_info.max),
+    ],
+)
+def test_evidence_is_finite_and_none_without_a_gain_and_a_pair(
+    gain: float, pairs: int, noise: Noise, least: float, most: float
+) -> None:
+    assert least <= e_value(gain, pairs, noise) <= most
 
 
 def test_the_weights_fall_and_never_sum_to_more_than_one() -> None:
@@ -94,29 +84,24 @@ def test_the_weights_fall_and_never_sum_to_more_than_one() -> None:
     assert 0.99 < math.fsum(weights) < 1
 
 
-def test_each_keep_is_compared_with_the_last_that_holds() -> None:
-    values = {"base": 20.0, "a": 18.5, "b": 14.0, "c": 13.0, "d": 8.0}
-    assert discoveries("base", placed("a", "b", "c", "d"), over(values), SURE) == ["b", "d"]
-
-
-def test_small_gains_hold_together_and_each_alone_with_enough_pairs() -> None:
-    values = {"base": 10.0, "a": 8.0, "b": 6.0, "c": 4.0}
-    assert discoveries("base", placed("a", "b", "c"), over(values), SURE) == ["c"]
-    assert discoveries("base", placed("a", "b", "c"), over(values, 12), SURE) == ["a", "b", "c"]
-
-
-def test_keeps_that_cannot_be_compared_or_did_not_run_again_never_hold() -> None:
-    first_runs = {"base": 99.0, "a": 1.0}
-    assert discoveries("base", placed("a"), over(first_runs, 0), SURE) == []
-    assert discoveries("base", placed("a"), lambda *_: None, SURE) == []
-
-
-def test_a_keep_that_others_precede_needs_more_evidence_and_one_after_others_that_hold_less() -> None:
-    assert discoveries("base", [("a", 1)], over({"base": 5.1, "a": 0.0}), SURE) == ["a"]
-    assert discoveries("base", [("a", 60)], over({"base": 5.1, "a": 0.0}), SURE) == []
-    values = {"base": 30.0, "a": 20.0, "b": 10.0, "c": 4.2}
-    assert discoveries("base", [("a", 1), ("b", 2), ("c", 25)], over(values), SURE) == ["a", "b", "c"]
-    assert discoveries("base", [("c", 25)], over({"base": 10.0, "c": 4.2}), SURE) == []
+@pytest.mark.parametrize(
+    ("values", "places", "pairs", "expected"),
+    [
+        # each keep is compared with the last that holds
+        ([20.0, 18.5, 14.0, 13.0, 8.0], [1, 2, 3, 4], 1, "24"),
+        # small gains hold together, and each alone with enough pairs
+        *(([10.0, 8.0, 6.0, 4.0], [1, 2, 3], 1, "3"), ([10.0, 8.0, 6.0, 4.0], [1, 2, 3], 12, "123")),
+        ([99.0, 1.0], [1], 0, ""),  # it did not run again
+        # the more keeps precede one the more evidence it needs, and the less the more of them hold
+        *(([5.1, 0.0], [1], 1, "1"), ([5.1, 0.0], [60], 1, "")),
+        *(([30.0, 20.0, 10.0, 4.2], [1, 2, 25], 1, "123"), ([10.0, 4.2], [25], 1, "")),
+    ],
+)
+def test_which_keeps_hold(values: list[float], places: list[int], pairs: int, expected: str) -> None:
+    known = {str(n): value for n, value in enumerate(values)}
+    keeps = [(str(n), place) for n, place in enumerate(places, 1)]
+    assert discoveries("0", keeps, over(known, pairs), SURE) == [*expected]
+    assert discoveries("0", keeps, lambda *_: None, SURE) == []
 
 
 @given(st.lists(st.floats(-20, 20), max_size=12), st.integers(1, 5), st.floats(0.01, 0.3))

@@ -18,7 +18,6 @@ from functions.trust.rules.noise import (
     Repeats,
     is_outlier,
     near_margin,
-    near_scores,
     p_better,
     parsed,
     pooled,
@@ -44,34 +43,18 @@ def scipy_is_there() -> None:
     p_better(Mean(1.0), Mean(2.0), Noise(1.0, 1), "minimize")
 
 
-@pytest.mark.parametrize("groups", [[], [[]], [[0.98]], [[0.98], [0.97], []]])
-def test_without_a_repeat_nothing_is_known_of_the_noise(groups: list[list[float]]) -> None:
-    assert pooled(groups) is None
-
-
 def test_groups_of_different_code_share_their_noise_but_not_their_means() -> None:
+    assert pooled([[0.98], [0.97], []]) is None
     noise = pooled([[1.0, 1.2], [5.0], [9.0, 9.1, 9.2]])
     assert noise is not None
     assert noise.df == 3
     assert noise.sigma**2 == pytest.approx((1 * 0.02 + 2 * 0.01) / 3)
 
 
-@given(st.lists(NEAR, min_size=2, max_size=9))
-def test_the_noise_of_one_group_is_its_standard_deviation(values: list[float]) -> None:
-    noise = pooled([values])
-    assert noise is not None
-    assert noise.sigma == pytest.approx(statistics.stdev(values), abs=1e-12)
-
-
-@given(VALUES, st.integers(2, 5))
-def test_runs_that_always_agree_have_no_noise(value: float, runs: int) -> None:
-    assert pooled([[value] * runs]) == Noise(0.0, runs - 1)
-
-
 @given(st.lists(st.lists(VALUES, max_size=4), max_size=4))
 def test_the_noise_is_a_number_whatever_was_measured(groups: list[list[float]]) -> None:
     noise = pooled(groups)
-    assert noise is None or (math.isfinite(noise.sigma) and noise.sigma >= 0 and noise.df >= 1)
+    assert noise is None or (0 <= noise.sigma < math.inf and noise.df >= 1)
 
 
 @given(NEAR | VALUES, NEAR | VALUES, RUNS, RUNS, NOISES, DIRECTIONS)
@@ -86,13 +69,6 @@ def test_a_probability_has_those_of_the_other_side_and_direction_and_is_even_for
     assert mine + theirs == pytest.approx(1)
     assert p_better(Mean(-value, runs), Mean(-other, others), noise, opposite) == mine
     assert p_better(Mean(value, runs), Mean(value, others), noise, direction) == 0.5
-
-
-@given(NEAR, NEAR, NEAR, NOISES)
-def test_a_wider_margin_is_never_less_sure(incumbent: float, one: float, two: float, noise: Noise) -> None:
-    better, worse = sorted([one, two])
-    sure = p_better(Mean(better), Mean(incumbent), noise, "minimize")
-    assert sure >= p_better(Mean(worse), Mean(incumbent), noise, "minimize")
 
 
 def test_more_runs_and_more_degrees_of_freedom_are_surer_of_the_same_margin() -> None:
@@ -158,12 +134,6 @@ def test_a_first_run_that_few_others_contradicted_leaves_once_more_are_known() -
     assert in_all.squares == pytest.approx(5e-7)
 
 
-@given(st.lists(st.floats(0.999, 1.001), min_size=2, max_size=20))
-def test_runs_within_noise_stay(values: list[float]) -> None:
-    runs, sums = folded(values)
-    assert (runs.is_contradicted, runs.runs, sums.df) == (False, len(values), len(values) - 1)
-
-
 @given(df=st.integers(1, 400))
 def test_the_usual_distance_is_that_of_half_of_all_pairs_once_the_noise_is_well_known(df: int) -> None:
     distance = usual_distance(Noise(0.01, df))
@@ -184,14 +154,6 @@ def test_the_margin_is_the_policy_s_else_one_sigma_of_a_difference_and_at_least_
     of_policy: float | None, noise: Noise | None, margin: float
 ) -> None:
     assert near_margin(Policy(near_miss_margin=of_policy), noise) == pytest.approx(margin)
-
-
-def test_the_band_of_near_misses_grows_with_the_noise() -> None:
-    narrow, wide = (
-        near_scores(1.0, "minimize", Policy(), spread) for spread in (Spread(), Spread(2, 0.0008))
-    )
-    assert narrow == pytest.approx((0.998, 1.002))
-    assert wide == pytest.approx((1 - 0.02 * 2**0.5, 1 + 0.02 * 2**0.5))
 
 
 def test_a_lab_s_setting_gives_new_tags_a_margin_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,22 +147,11 @@ def is_at_rest(tag: KeepingTag) -> None:
     assert len(chain) > 1 or not tag.best.rivals or awaits_agent
 
 
-class Watched(KeepingTag):
-    """A demotion takes one out, and leaves everybody else where they stood."""
-
-    def take(self, step: Step) -> None:
-        before = self.standing()
-        super().take(step)
-        if isinstance(step, Demote):
-            assert self.standing() == [name for name in before if name != step.name]
-            assert self.tried[step.name].status == "discard"
-
-
 @given(PLAYS, EFFORTS, st.sampled_from(["minimize", "maximize"]))
 def test_whatever_is_played_each_step_is_allowed_and_taken_once_and_in_the_end_nothing_waits(
     play: Play, effort: Effort, direction: Direction
 ) -> None:
-    tag, taken = Watched("confirmed", effort, direction), Counter[Step]()
+    tag, taken = KeepingTag("confirmed", effort, direction), Counter[Step]()
 
     for step in played(tag, play):
         is_allowed(tag, step)
@@ -173,33 +162,6 @@ def test_whatever_is_played_each_step_is_allowed_and_taken_once_and_in_the_end_n
     is_at_rest(tag)
 
 
-@given(PLAYS, EFFORTS)
-def test_maximising_is_a_mirror(play: Play, effort: Effort) -> None:
-    mirrored: Play = [
-        First(-move.value, move.trainable, move.keep_rule)
-        if isinstance(move, First)
-        else Again(move.place, -move.outcome if isinstance(move.outcome, float) else move.outcome)
-        for move in play
-    ]
-
-    steps = list(played(KeepingTag("confirmed", effort, "minimize"), play))
-
-    assert list(played(KeepingTag("confirmed", effort, "maximize"), mirrored)) == steps
-
-
-@given(st.lists(FIRSTS, min_size=1, max_size=12), EFFORTS)
-def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Effort) -> None:
-    tag = KeepingTag("strict", effort)
-
-    for nth, move in enumerate(play):
-        tag.complete(f"e{nth}", move.value, move.trainable)
-
-    assert tag.judge_retests() == []
-    assert tag.best is not None
-    assert tag.best.val_bpb == min(move.value for move in play)
-    assert (tag.best.chain, tag.best.rivals) == ([], [])
-
-
 @given(st.integers(0, 100), st.none() | st.integers(0, 200 * SEED_STEP))
 def test_every_retest_has_a_seed_of_its_own(retests: int, own: int | None) -> None:
     seeds: list[int] = []
@@ -207,11 +169,7 @@ def test_every_retest_has_a_seed_of_its_own(retests: int, own: int | None) -> No
         seeds.append(next_seed(own, seeds))
     assert len({*seeds, own}) == retests + 1
     assert seeds == sorted(seeds)
-
-
-def test_an_experiment_s_own_seed_and_those_that_ran_are_passed_over() -> None:
     assert next_seed(SEED_STEP, [2 * SEED_STEP]) == 3 * SEED_STEP
-    assert next_seed(None, [2 * SEED_STEP]) == SEED_STEP
 
 
 # -- each step
@@ -392,28 +350,26 @@ def test_a_rival_rises_by_a_win(incumbent: Contender, rivals: list[Contender], e
     assert due_step([incumbent], rivals, SIGMA, ONCE) == expected
 
 
-def test_rivals_wait_until_the_keep_that_beat_them_has_fallen() -> None:
-    chain, rivals = [OLD, keep("new", -3, under_way=1)], [rival("a", -2)]
-    assert due_step(chain, rivals, SIGMA, ONCE) is None
-    assert due_step(chain[:1], rivals, SIGMA, ONCE) == RunAgain("a")
-
-
-def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
-    never = Effort(baseline_repeats=2, max_retests=0)
-    assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
-    assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")
-    assert due_step([the("old", 0)], [rival("a", -1)], SIGMA, never) == Dismiss()
+NEVER, SPENT = replace(ONCE, max_retests=0), replace(ONCE, may_run=False)
 
 
 @pytest.mark.parametrize(
-    ("chain", "expected"),
+    ("effort", "chain", "rivals", "expected"),
     [
-        ([OLD, keep("new", -1, 1)], Demote("new")),
-        ([OLD, keep("new", -1)], None),
-        ([the("old", 0), keep("new", -1, -1)], None),
-        ([contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], None),
-        ([OLD, contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], None),
+        # rivals wait until the keep that beat them has fallen
+        (ONCE, [OLD, keep("new", -3, under_way=1)], [rival("a", -2)], None),
+        # nothing runs again where no retests are allowed
+        (NEVER, [the("base", 0, is_baseline=True)], [], None),
+        (NEVER, [the("old", 0), keep("new", -1)], [], GiveUp("new")),
+        (NEVER, [the("old", 0)], [rival("a", -1)], Dismiss()),
+        # a budget without room leaves verdicts that are earned
+        (SPENT, [OLD, keep("new", -1, 1)], [], Demote("new")),
+        (SPENT, [OLD, keep("new", -1)], [], None),
+        (SPENT, [the("old", 0), keep("new", -1, -1)], [], None),
+        (SPENT, [OLD, contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], [], None),
     ],
 )
-def test_a_budget_without_room_leaves_earned_verdicts(chain: list[Contender], expected: Step | None) -> None:
-    assert due_step(chain, [], SIGMA, replace(ONCE, may_run=False)) == expected
+def test_what_may_not_run_or_waits(
+    effort: Effort, chain: list[Contender], rivals: list[Contender], expected: Step | None
+) -> None:
+    assert due_step(chain, rivals, SIGMA, effort) == expected

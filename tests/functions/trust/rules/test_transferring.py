@@ -10,6 +10,7 @@ from functions.formats.constants import lengthened
 from functions.trust.rules.transferring import MOST_PAIRS, certificate_of, ended, judged, planned, why_not
 from state.errors import Conflict, Invalid
 from state.records import Certificate, CertificatePair, Direction, Experiment, Tag, Transfer
+from tests.functions.sample import experiment
 
 
 def tag(direction: Direction = "minimize") -> Tag:
@@ -17,26 +18,15 @@ def tag(direction: Direction = "minimize") -> Tag:
 
 
 def run(number: int, value: float | None, **fields: Any) -> Experiment:
-    return Experiment.model_validate(
-        {
-            "experiment_id": f"m-{number}",
-            "status": "keep",
-            "tag": "m",
-            "hypothesis": "",
-            "description": "",
-            "category": "other",
-            "commit_sha": "abc1234",
-            "diff_summary": "",
-            "number": number,
-            "registered_at": 0.0,
-            "val_bpb": value,
-            "gpu_class": "H100",
-            "budget_s": 300.0,
-            "budget_seconds": 300.0,
-            "attempt": 1,
-            **fields,
-        }
-    )
+    measured = {
+        "val_bpb": value,
+        "gpu_class": "H100",
+        "budget_s": 300.0,
+        "budget_seconds": 300.0,
+        "attempt": 1,
+    }
+    own = {"experiment_id": f"m-{number}", "tag": "m", "commit_sha": "abc1234"}
+    return experiment(number, **{"status": "keep", **own, **measured, **fields})
 
 
 def plan(budget: str = "4x", before: list[Transfer] | None = None, **fields: Any) -> Transfer:
@@ -112,20 +102,15 @@ def certificate(direction: Direction, *values: tuple[float, float], state: str =
     return first.model_copy(update={"pairs": (*first.pairs, *pairs), "state": state})
 
 
-@pytest.mark.parametrize(
-    ("state", "label"),
-    [
-        *(("running", "running"), ("certified", "transfers"), ("refused", "bound to its budget")),
-        ("inconclusive", "inconclusive"),
-    ],
-)
-def test_the_label_is_the_verdict_of_the_pairs(state: str, label: str) -> None:
-    found = judged(plan(), certificate("minimize", (0.9, 1.0), (0.9, 0.94), state=state))
-    assert (found.state, found.pairs) == (label, 2)
-    assert found.longer_gain == pytest.approx(0.07)
-
-
-def test_a_metric_where_more_is_better_gains_upwards() -> None:
+def test_the_label_is_the_verdict_of_the_pairs_in_the_metric_s_direction() -> None:
+    for state, label in (
+        ("running", "running"),
+        ("certified", "transfers"),
+        ("refused", "bound to its budget"),
+    ):
+        found = judged(plan(), certificate("minimize", (0.9, 1.0), (0.9, 0.94), state=state))
+        assert (found.state, found.pairs) == (label, 2)
+        assert found.longer_gain == pytest.approx(0.07)
     one = planned(run(2, 0.9), run(1, 0.8), tag("maximize"), "4x", [], "into")
     assert one.gain == pytest.approx(0.1)
     assert judged(one, certificate("maximize", (0.9, 0.8))).longer_gain == pytest.approx(0.1)
