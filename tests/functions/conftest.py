@@ -21,6 +21,11 @@ from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
 GPUS = ("host:gpu0", "host:gpu1", "host:gpu2")
 
 
+def lease(e: Experiment) -> dict[str, Any]:
+    """How a worker names its run."""
+    return {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+
+
 @dataclass
 class TagUnderTest:
     """The tag mar11 of a lab. Runs of `trained` and `measured` are those of the lab's workers."""
@@ -71,9 +76,7 @@ class TagUnderTest:
 
     async def measured(self, name: str, value: float, *, unjudged: bool = False) -> dict[str, Any]:
         """The answer to a worker's report of this waiting run. Its consequences are judged."""
-        e = await self.begun(name)
-        answer = await self.report(e, value)
-        await self.free(e)
+        answer = await self.ended(await self.begun(name), value)
         if not unjudged:
             await self.judge(name)
         return answer
@@ -83,16 +86,23 @@ class TagUnderTest:
         await self.told("/api/pool/dispatch")
         return await labs.begun(self.process, name)
 
-    async def report(self, e: Experiment, value: float, gpu_class: str = "H100") -> dict[str, Any]:
-        lease = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+    async def report(
+        self, e: Experiment, value: float, gpu_class: str = "H100", **more: Any
+    ) -> dict[str, Any]:
+        """The answer to a worker's report of this run."""
         key = {"gpu_class": gpu_class, "budget_seconds": 300, "evaluator_hash": "e" * 16}
-        return await self.told("/api/experiment/complete", **lease, val_bpb=value, **key)
+        return await self.told("/api/experiment/complete", **{**lease(e), **key, "val_bpb": value, **more})
+
+    async def ended(self, e: Experiment, value: float, **more: Any) -> dict[str, Any]:
+        """The same; its GPU is proven empty again."""
+        answer = await self.report(e, value, **more)
+        await self.free(e)
+        return answer
 
     async def broken(self, name: str, kind: str) -> None:
         """A worker reports that this waiting run crashed. The consequences are judged."""
         e = await self.begun(name)
-        crash = {"experiment_id": name, "error": "boom", "kind": kind}
-        await self.told("/api/experiment/crash", **crash, attempt=e.attempt, fence=e.fence)
+        await self.told("/api/experiment/crash", **lease(e), error="boom", kind=kind)
         await self.free(e)
         await self.judge(name)
 

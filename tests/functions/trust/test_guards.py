@@ -11,24 +11,15 @@ from functions.trust.rules.guarding import broken_guard, in_words
 from state.errors import Invalid
 from state.facts import Comparison, RunFacts, Spread
 from state.policy import Guards, Policy, read_policy, validated
-from state.records import Experiment, Tag
-from tests.functions.conftest import TagUnderTest
+from state.records import Tag
+from tests.functions.conftest import TagUnderTest, lease
+from tests.functions.sample import experiment
 from tests.labs import open_tag
 
 
-async def ran(tag: TagUnderTest, value: float, **metrics: float) -> dict[str, Any]:
-    """The verdict on a new run that a worker trained, with further metrics in its output."""
-    return await reported(tag, await tag.submit(), value, **metrics)
-
-
-async def reported(tag: TagUnderTest, name: str, value: float, **metrics: float) -> dict[str, Any]:
-    e = await tag.begun(name)
-    lease = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence}
-    answer = await tag.told(
-        "/api/experiment/complete", **lease, val_bpb=value, metrics=metrics, gpu_class="H100"
-    )
-    await tag.free(e)
-    return answer
+async def ran(tag: TagUnderTest, value: float, name: str | None = None, **metrics: float) -> dict[str, Any]:
+    """The verdict on this waiting run, or on a new one, with further metrics in its output."""
+    return await tag.ended(await tag.begun(name or await tag.submit()), value, metrics=metrics)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +69,7 @@ async def test_a_value_behind_a_broken_guard_is_no_near_miss_and_never_promoted(
 async def test_the_baseline_breaks_no_guard_because_others_are_compared_with_it(tag: TagUnderTest) -> None:
     await tag.open(guards={"peak_vram_mb": 100}, baseline_first=True, baseline_repeats=0)
     name = (await tag.told("/api/experiment/baseline", tag="mar11"))["baseline_id"]
-    answer = await reported(tag, name, 1.0, peak_vram_mb=500)
+    answer = await ran(tag, 1.0, name, peak_vram_mb=500)
     assert (answer["status"], answer["guard"]) == ("keep", None)
 
 
@@ -87,7 +78,7 @@ async def test_a_slice_may_not_get_worse_by_more_than_the_noise_of_its_repeats(t
     await ran(tag, 1.0, val_code=2.0)
     for value in (2.1, 1.9):
         retest = (await tag.told("/api/experiment/retest", experiment_id="mar11-1"))["retest_id"]
-        await reported(tag, retest, 1.0, val_code=value)
+        await ran(tag, 1.0, retest, val_code=value)
 
     # three runs with a sigma of 0.1: 2.92 x 0.1 x sqrt(4 / 3) = 0.34
     inside, outside = await ran(tag, 0.9, val_code=2.33), await ran(tag, 0.9, val_code=2.35)
@@ -109,10 +100,9 @@ async def test_a_check_that_failed_is_a_discard_without_a_value_and_no_crash(tag
     await ran(tag, 1.0)
     name = await tag.submit()
     e = await tag.begun(name)
-    lease = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence}
 
     answer = await tag.told(
-        "/api/experiment/crash", **lease, kind="guard", error="guard check: `x` exited with 1\nE assert 0"
+        "/api/experiment/crash", **lease(e), kind="guard", error="guard check: `x` exited with 1\nE assert 0"
     )
 
     assert (answer["status"], answer["guard"], answer["consecutive_crashes"]) == ("discard", "check", 0)
@@ -177,12 +167,10 @@ def test_limits_of_guards_are_replaced_as_a_whole_and_nan_is_no_limit() -> None:
     [Guards(peak_vram_mb=1e9), Guards(at_least={"peak_vram_mb": -1e9}), Guards(slices=("peak_vram_mb",))],
 )
 def test_nan_passes_no_guard(guards: Guards) -> None:
-    idea = {"hypothesis": "", "description": "", "category": "other", "commit_sha": "", "diff_summary": ""}
-    e = Experiment(experiment_id="t-1", tag="t", number=1, status="running", registered_at=0.0, **idea)
-    best = e.model_copy(update={"metrics": {"peak_vram_mb": 1.0}})
+    e = experiment(metrics={"peak_vram_mb": 1.0})
     tag, policy = Tag(name="t", branch="t", created_at=0.0), Policy(guards=guards)
     run = RunFacts(0.0, e, None, None, None, tag, policy, 1, 0, None)
-    beside = Comparison(None, None, "", Spread(), guarded=((best,),))
+    beside = Comparison(None, None, "", Spread(), guarded=((e,),))
 
     assert broken_guard(1.0, {"peak_vram_mb": 2.0e-9}, run, beside) is None
     found = broken_guard(1.0, {"peak_vram_mb": math.nan}, run, beside)

@@ -9,30 +9,33 @@ import pytest
 
 from functions.trust.rules.hidden import WORSE
 from state.backup import back_up, entries
-from state.records import Experiment
 from state.trust import Certificates
-from tests.functions.conftest import TagUnderTest
+from tests.functions.conftest import TagUnderTest, lease
 from tests.labs import add_gpu, bearer, dump, idea, open_tag
 
 COMMAND = "python prepare.py"
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
 
 
-async def opened(tag: TagUnderTest, isolation: str = "bwrap", *, test: bool = False, **policy: Any) -> None:
+async def opened(
+    tag: TagUnderTest,
+    isolation: str = "bwrap",
+    *,
+    metric: str = "val_bpb",
+    test: bool = False,
+    **policy: Any,
+) -> None:
     await open_tag(
         tag.client,
         base_commit=BASE,
         evaluator_command=COMMAND,
         hidden_split=True,
         test_split=test,
+        metric={"name": metric},
         policy={"baseline_first": False, **policy},
     )
     for nth in range(3):
         await add_gpu(tag.client, f"host:gpu{nth}", labels={"isolation": isolation})
-
-
-def lease(e: Experiment) -> dict[str, Any]:
-    return {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
 
 
 async def splits_of(tag: TagUnderTest, name: str) -> list[str]:
@@ -43,19 +46,16 @@ async def splits_of(tag: TagUnderTest, name: str) -> list[str]:
     return list(work["splits"])
 
 
-def result(e: Experiment, value: float, hidden: float | None) -> dict[str, Any]:
-    key = {"gpu_class": "H100", "budget_seconds": 300, "evaluator_hash": "e" * 16}
-    return {**lease(e), **key, "val_bpb": value, "score": "trusted"} | (
-        {} if hidden is None else {"hidden": hidden}
-    )
+def numbers(hidden: float | None, **more: Any) -> dict[str, Any]:
+    """What a worker reports beside the value."""
+    return {"score": "trusted", **({} if hidden is None else {"hidden": hidden}), **more}
 
 
 async def ran(tag: TagUnderTest, name: str, value: float, hidden: float | None) -> dict[str, Any]:
     """The answer to a worker's report of this waiting run. Its consequences are judged."""
     e = await tag.begun(name)
-    body = result(e, value, hidden)
-    answer = await tag.told("/api/experiment/complete", **body)
-    assert await tag.told("/api/experiment/complete", **body) == answer | {"replayed": True}
+    answer = await tag.report(e, value, **numbers(hidden))
+    assert await tag.report(e, value, **numbers(hidden)) == answer | {"replayed": True}
     await tag.free(e)
     await tag.judge(name)
     return answer
@@ -66,15 +66,7 @@ async def tried(tag: TagUnderTest, value: float, hidden: float | None, **changes
 
 
 async def test_the_direction_is_the_metric_s(tag: TagUnderTest) -> None:
-    await open_tag(
-        tag.client,
-        base_commit=BASE,
-        evaluator_command=COMMAND,
-        hidden_split=True,
-        metric={"name": "accuracy"},
-        policy={"baseline_first": False, "keep_rule": "strict"},
-    )
-    await add_gpu(tag.client, labels={"isolation": "landlock"})
+    await opened(tag, "landlock", metric="accuracy", keep_rule="strict")
     await tried(tag, 0.5, 0.4)
 
     assert (await tried(tag, 0.6, 0.39))["hidden_refused"]
@@ -147,24 +139,24 @@ async def test_a_number_counts_from_a_confined_slot_alone(tag: TagUnderTest, hid
     await opened(tag)
     e = await tag.begun(await tag.submit())
     await tag.lab.command("HSET", tag.lab.keys.gpu(e.gpu_id or ""), "labels", '{"isolation":"limits"}')
-    refusal = await tag.refused(403, "/api/experiment/complete", **result(e, 1.0, hidden))
+    refusal = await tag.refused(403, "/api/experiment/complete", **lease(e), val_bpb=1.0, **numbers(hidden))
     assert "landlock or bwrap" in refusal["hint"]
 
 
 async def test_a_retraction_takes_its_numbers_back(tag: TagUnderTest) -> None:
     await opened(tag, keep_rule="strict")
     await tried(tag, 1.0, 0.5)
-    before = await numbers(tag)
+    before = await stored(tag)
     await tried(tag, 0.9, 0.4)
-    assert await numbers(tag) != before
+    assert await stored(tag) != before
 
     await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="a wrong data set")
     await tag.judge("mar11-2")
 
-    assert await numbers(tag) == before
+    assert await stored(tag) == before
 
 
-async def numbers(tag: TagUnderTest) -> dict[str, str]:
+async def stored(tag: TagUnderTest) -> dict[str, str]:
     [key] = [key async for key in tag.lab.scan() if ":hidden:" in key]
     return await tag.lab.hash(key)
 
@@ -189,9 +181,8 @@ async def test_only_its_own_key_holds_a_number_and_no_backup_does(tag: TagUnderT
     e = await tag.begun(await tag.submit())
     await tag.told("/api/experiment/stop", experiment_id=e.experiment_id)
     await tag.told("/api/gpu/stopped", **lease(e))
-    await tag.refused(
-        409, "/api/experiment/complete", **result(e, 0.8, 0.7219183647)
-    )  # kept as a late result
+    late = {**lease(e), **numbers(0.7219183647)}
+    await tag.refused(409, "/api/experiment/complete", **late, val_bpb=0.8)  # kept as a late result
 
     everything = await dump(tag.lab, without=frozenset())
     holding = [key for key, value in everything.items() if "0.72191836" in str(value)]
@@ -246,8 +237,7 @@ async def test_the_test_split_is_read_once_for_each_experiment_in_a_certificate(
                 asked = ["hidden", "test"] if run.endswith(("-2.2", "-1.2")) else ["hidden"]
                 assert work == asked
                 test = {"test": 0.4 if "-2." in run else 0.45} if asked[1:] else {}
-                await tag.told("/api/experiment/complete", **result(e, value, 0.5), **test)
-                await tag.free(e)
+                await tag.ended(e, value, **numbers(0.5, **test))
 
     found = await tag.told("/api/trust/shrinkage", tag="mar11")
     assert (found["test_reads"], found["certificates"]) == (2, 1)
@@ -263,7 +253,9 @@ async def test_a_first_run_has_a_hidden_number_and_no_test_number(
 ) -> None:
     await opened(tag, test=True)
     e = await tag.begun(await tag.submit())
-    refusal = await tag.refused(422, "/api/experiment/complete", **result(e, 1.0, hidden), **test)
+    refusal = await tag.refused(
+        422, "/api/experiment/complete", **lease(e), val_bpb=1.0, **numbers(hidden, **test)
+    )
     assert said in refusal["detail"]
 
 
@@ -284,15 +276,8 @@ async def test_operators_are_shown_means_of_the_gains_alone(tag: TagUnderTest) -
     tag.client.headers.update(await bearer(tag.process, "again", "operator"))
 
 
-async def test_agents_are_told_before_they_try(tag: TagUnderTest) -> None:
-    await opened(tag)
-    assert (await tag.told("/api/report/brief", tag="mar11"))["hidden_split"] is True
-    program = (await tag.client.get("/program.md")).text
-    assert "hidden_split" in program
-
-
 async def test_no_swarm_joins_such_a_tag(tag: TagUnderTest) -> None:
     await opened(tag)
     body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "mar11"}
-    refusal = await tag.refused(409, "/register", **body)
-    assert "hidden split" in refusal["detail"]
+    assert "hidden split" in (await tag.refused(409, "/register", **body))["detail"]
+    assert (await tag.told("/api/report/brief", tag="mar11"))["hidden_split"] is True

@@ -7,19 +7,16 @@ from typing import Any
 import httpx
 
 from functions.kernel.process.lifecycle import Process
-from tests.functions.conftest import TagUnderTest
+from tests.functions.conftest import TagUnderTest, lease
 from tests.labs import (
     add_gpu,
     asked,
     bearer,
-    begun,
-    idea,
     open_tag,
     problem,
     refused,
     registered,
     told,
-    tried,
 )
 
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
@@ -63,82 +60,69 @@ async def test_a_command_is_a_script_of_the_repository_at_a_base_commit(client: 
         assert "python prepare.py" in document["hint"]
     document = await refused(client, 422, "/api/experiment/setup", tag="mar11", evaluator_command=COMMAND)
     assert "base_commit" in document["hint"]
+    await open_tag(client)
+    scored = {"experiment_id": await registered(client), "val_bpb": 0.9, "score": "trusted"}
+    document = await refused(client, 422, "/api/experiment/complete", **scored)
+    assert "evaluator_command" in document["hint"]
 
 
-async def trained(client: httpx.AsyncClient, process: Process, **measured: Any) -> dict[str, Any]:
-    """What a worker's report of a new experiment is answered."""
-    name = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
-    return await ran(client, process, name, **measured)
-
-
-async def ran(client: httpx.AsyncClient, process: Process, name: str, **measured: Any) -> dict[str, Any]:
-    await told(client, "/api/pool/dispatch")
-    e = await begun(process, name)
-    body = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence, "gpu_class": "H100", **measured}
-    answer = await told(client, "/api/experiment/complete", **body)
-    assert await told(client, "/api/experiment/complete", **body) == answer | {"replayed": True}
-    await TagUnderTest(client, process).free(e)
+async def ran(tag: TagUnderTest, name: str, **measured: Any) -> dict[str, Any]:
+    """What a worker's report of this waiting run is answered."""
+    e = await tag.begun(name)
+    answer = await tag.report(e, 0.9, **measured)
+    assert await tag.report(e, 0.9, **measured) == answer | {"replayed": True}
+    await tag.free(e)
     return answer
 
 
-async def test_a_trusted_score_is_shown_with_what_was_reported_wherever_the_value_is(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client, policy={"baseline_first": False})
-    await add_gpu(client)
+async def measuring(tag: TagUnderTest) -> None:
+    await opened(tag.client, policy={"baseline_first": False})
+    await add_gpu(tag.client)
 
-    answer = await trained(client, process, val_bpb=0.9, score="trusted", reported=0.3)
+
+async def test_a_trusted_score_is_shown_with_what_was_reported_wherever_the_value_is(
+    tag: TagUnderTest,
+) -> None:
+    await measuring(tag)
+
+    answer = await ran(tag, await tag.submit(), score="trusted", reported=0.3)
 
     shown = {
         "complete": answer,
-        "get": (await asked(client, "/api/experiment/mar11-1"))["experiment"],
-        "wait": await asked(client, "/api/experiment/mar11-1/wait?timeout=0"),
-        "history": (await told(client, "/api/experiment/history", tag="mar11"))["experiments"][0],
-        "best": (await told(client, "/api/experiment/best", tag="mar11"))["experiment"],
-        "summary": (await told(client, "/api/report/summary", tag="mar11"))["best"],
+        "get": await tag.experiment("mar11-1"),
+        "wait": await tag.asked("/api/experiment/mar11-1/wait?timeout=0"),
+        "history": (await tag.told("/api/experiment/history", tag="mar11"))["experiments"][0],
+        "best": (await tag.told("/api/experiment/best", tag="mar11"))["experiment"],
+        "summary": (await tag.summary())["best"],
     }
     for where, said in shown.items():
         assert (said["val_bpb"], said["score"], said["reported"]) == (0.9, "trusted", 0.3), where
-    [line] = (await told(client, "/api/report/brief", tag="mar11"))["last_results"]
+    [line] = (await tag.told("/api/report/brief", tag="mar11"))["last_results"]
     assert (line["val_bpb"], line["reported"]) == (0.9, 0.3)
 
 
-async def test_an_agent_s_first_run_is_a_claim(client: httpx.AsyncClient, process: Process) -> None:
-    await opened(client, policy={"baseline_first": False})
-    await add_gpu(client)
+async def test_an_agent_s_first_run_is_a_claim(tag: TagUnderTest) -> None:
+    await measuring(tag)
 
-    answer = await tried(client, 0.0001)
+    answer = await tag.claimed(0.0001)
 
-    await TagUnderTest(client, process).judge("mar11-1")
     assert (answer["status"], answer["claimed"], answer["score"]) == ("discard", True, "reported")
     assert answer["retest"]["retest_id"] == "mar11-1.2"
-    await refused(client, 404, "/api/experiment/best", tag="mar11")
-    await ran(client, process, "mar11-1.2", val_bpb=0.9, score="trusted", reported=0.0001)
-    await TagUnderTest(client, process).judge("mar11-1.2")
-    e = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
+    await tag.refused(404, "/api/experiment/best", tag="mar11")
+    await ran(tag, "mar11-1.2", score="trusted", reported=0.0001)
+    await tag.judge("mar11-1.2")
+    e = await tag.experiment("mar11-1")
     assert (e["status"], e["val_bpb"], e["score"], e["reported"]) == ("keep", 0.9, "trusted", 0.0001)
-    assert (await told(client, "/api/lab/audit"))["violations"] == []
 
 
-async def test_a_worker_sends_only_evaluated_scores(client: httpx.AsyncClient, process: Process) -> None:
-    await opened(client, policy={"baseline_first": False})
-    await add_gpu(client)
-    name = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
-    await told(client, "/api/pool/dispatch")
-    e = await begun(process, name)
+async def test_a_worker_sends_only_evaluated_scores(tag: TagUnderTest) -> None:
+    await measuring(tag)
+    e = await tag.begun(await tag.submit())
 
-    document = await refused(
-        client,
-        422,
-        "/api/experiment/complete",
-        experiment_id=name,
-        val_bpb=0.0001,
-        attempt=e.attempt,
-        fence=e.fence,
-    )
+    document = await tag.refused(422, "/api/experiment/complete", **lease(e), val_bpb=0.0001)
 
     assert "not what a run prints" in document["detail"]
-    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["status"] == "running"
+    assert (await tag.experiment(e.experiment_id))["status"] == "running"
 
 
 async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, local: httpx.AsyncClient) -> None:
@@ -155,15 +139,6 @@ async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, local
     assert (await asked(local, f"/api/experiment/{name}"))["experiment"]["status"] == "registered"
 
 
-async def test_no_score_is_trusted_where_nothing_measures_it(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-    name = await registered(client)
-    document = await refused(
-        client, 422, "/api/experiment/complete", experiment_id=name, val_bpb=0.9, score="trusted"
-    )
-    assert "evaluator_command" in document["hint"]
-
-
 async def test_a_leak_is_invalid_and_says_what_to_do(client: httpx.AsyncClient) -> None:
     await opened(client)
     name = await registered(client)
@@ -175,4 +150,3 @@ async def test_a_leak_is_invalid_and_says_what_to_do(client: httpx.AsyncClient) 
     outcome = await asked(client, f"/api/experiment/{name}/wait?timeout=0")
     assert (answer["status"], answer["consecutive_crashes"]) == ("invalid", 0)
     assert "must not know" in outcome["next"]
-    assert (await told(client, "/api/lab/audit"))["violations"] == []

@@ -60,10 +60,9 @@ def test_steps_a_second_are_those_of_the_training(fields: dict[str, Any], steps:
     assert (found.steps if found else None) == steps
 
 
-def test_cpu_seconds_count_on_a_cpu_slot_alone() -> None:
+@pytest.mark.parametrize(("gpu_class", "cpu_seconds"), [("cpu", 0.6), ("H100", None)])
+def test_cpu_seconds_count_on_a_cpu_slot_alone(gpu_class: str, cpu_seconds: float | None) -> None:
     ran = {"attempt": 1, "num_steps": 10, "training_seconds": 10, "wall_seconds": 12, "cpu_seconds": 6}
-    assert [
-        found.cpu_seconds
-        for name in ("cpu", "H100")
-        if (found := pace_of(experiment(2, gpu_class=name, **ran)))
-    ] == [0.6, None]
+    found = pace_of(experiment(2, gpu_class=gpu_class, mfu_percent=40.0, **ran))
+    assert found is not None
+    assert (found.cpu_seconds, found.mfu_percent) == (cpu_seconds, 40.0)
