@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ import pytest
 
 from state.change import Asked, Change, Read
 from state.client import Lab
-from state.keys import FAMILIES
-from tests.functions.kernel.test_round_trips import Counter, lived
+from tests.functions.kernel.test_round_trips import Counter, family, lived
 
 LOOSE = {
     (function, shape)
@@ -168,10 +166,3 @@ async def test_each_guard_refuses_a_changed_value(tmp_path: Path, monkeypatch: p
 
     assert len(refused) > 40
     assert (loose, maybe) == (LOOSE, MAYBE)
-
-
-def family(key: str) -> str:
-    """The family of a key, as `state/keys.py` has it."""
-    name = key.partition("}:")[2]
-    shapes = sorted((f.pattern for f in FAMILIES), key=lambda shape: -len(re.sub("<[^>]*>", "", shape)))
-    return next(s for s in shapes if re.fullmatch(re.sub("<[^>]*>", ".+", s), name))

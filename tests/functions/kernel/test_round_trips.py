@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
 from state.embedded import EmbeddedRedis
+from state.keys import FAMILIES
 from state.presence import Presence
 from state.records import Distillation
 from state.settings import Settings
 from state.trust import Distillations
-from tests.labs import begun, idea
+from tests.labs import begun, dump, idea
 from tests.trips import Trips, counted
 
 PLAIN, FOREST, SURE = "mar11", "forest", "sure"
@@ -73,6 +75,8 @@ class Counter:
     process: Process
     trips: Trips
     found: dict[str, tuple[int, int]] = field(default_factory=dict)
+    families: set[str] = field(default_factory=set)
+    """Families of the keys that are stored in the end."""
 
     async def call(self, name: str, /, **body: Any) -> dict[str, Any]:
         return (await self.process.invoker.call(name, body, self.process.invoker.system("test"))).model_dump()
@@ -407,6 +411,13 @@ async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> Non
     await announce(presence, name, facts)
 
 
+def family(key: str) -> str:
+    """The family of a key, as `state/keys.py` has it."""
+    name = key.partition("}:")[2]
+    shapes = sorted((f.pattern for f in FAMILIES), key=lambda shape: -len(re.sub("<[^>]*>", "", shape)))
+    return next(s for s in shapes if re.fullmatch(re.sub("<[^>]*>", ".+", s), name))
+
+
 async def lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Counter]) -> Counter:
     """The day, called on a Redis of its own: lab::audit looks through all keys."""
     monkeypatch.setattr(Presence, "announce", silent)
@@ -418,6 +429,7 @@ async def lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Coun
             async with opened("web", door) as process:
                 counter = kind(process, trips)
                 await the_day(counter)
+                counter.families = {family(key) for key in await dump(process.lab, without=frozenset())}
     return counter
 
 

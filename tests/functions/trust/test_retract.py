@@ -75,6 +75,19 @@ async def test_one_wrong_number_does_not_fix_the_best_for_ever(tag: TagUnderTest
     assert bests == ["mar11-1", "mar11-2", "mar11-1", "mar11-3"]
 
 
+async def test_a_best_under_another_comparability_key_falls_back_to_the_one_before(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    await tag.tried(1.0, commit_sha="aaaaaaa", result={"gpu_class": "H100"})
+    for value in (3.0, 2.0, 2.5):
+        await tag.tried(value, result={"gpu_class": "A100"})
+
+    answer = await retracted(tag, "mar11-3")
+
+    assert (answer["best_experiment_id"], answer["best_val_bpb"]) == ("mar11-2", 3.0)
+    assert (answer["retest"], answer["base_commit_sha"]) == (["mar11-4"], "aaaaaaa")
+    assert await best_of(tag) == ("mar11-1", 1.0)
+
+
 async def test_where_nothing_else_was_kept_the_first_of_the_rest_is_the_best(tag: TagUnderTest) -> None:
     await open_tag(tag.client)
     await tag.tried(0.0001, **WRONG)
@@ -261,6 +274,17 @@ async def test_runs_that_wait_for_a_retracted_baseline_wait_for_the_next(tag: Ta
     await tag.told("/api/experiment/stop", experiment_id="mar11-2")
     await add_gpu(tag.client, test_baseline.GPUS[1])
     assert await tag.leased() == ["mar11-4"]
+
+
+async def test_the_baseline_s_value_is_that_of_the_next_run_of_its_code(tag: TagUnderTest) -> None:
+    await test_baseline.opened(tag, baseline_first=False)
+    for value in (0.5, 1.25):
+        await tag.tried(value, commit_sha=test_baseline.BASE)
+
+    await retracted(tag, "mar11-1")
+
+    assert await best_of(tag) == ("mar11-2", 1.25)
+    assert (await Tags(tag.lab).get("mar11")).baseline_val_bpb == 1.25
 
 
 # -- branches
