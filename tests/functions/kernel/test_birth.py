@@ -1,4 +1,4 @@
-"""Whether a process is still the one that was named."""
+"""Whether a process is still the one that was named, and which descend from it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import functions.kernel.process.process_identity
+from functions.kernel.process.ending import children_of, descendants_of
 from functions.kernel.process.process_identity import birth_name, is_alive
 
 pytestmark = pytest.mark.process
@@ -47,10 +48,7 @@ def test_another_process_with_the_same_pid_is_not_it() -> None:
     assert is_alive(f"{host}:{pid}:{born}", "h")
     assert not is_alive(f"{host}:{pid}:{born}0", "h")
     assert not is_alive(f"{host}:{pid}:", "h")
-
-
-def test_one_of_another_host_is_believed_to_live() -> None:
-    assert is_alive("elsewhere:1:1", "h")
+    assert is_alive("elsewhere:1:1", "h"), "one of another host is believed to live"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the time of day is all there is")
@@ -80,3 +78,15 @@ def test_without_proc_the_time_of_its_birth_names_it(monkeypatch: pytest.MonkeyP
         name = birth_name("h", pid)
         assert is_alive(name, "h")
     assert not is_alive(name, "h")
+
+
+def test_children_and_their_children_are_known() -> None:
+    command = ["sh", "-c", "sleep 600 & echo $!; read line; kill $!"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        grandchild = int(parent.stdout.readline())
+
+        assert parent.pid in children_of(os.getpid())
+        assert grandchild not in children_of(os.getpid())
+        assert {parent.pid, grandchild} <= {*descendants_of([os.getpid()])}
+        parent.communicate("\n")

@@ -132,6 +132,7 @@ async def test_your_own_file_keeps_values_calls_ours_and_emits(settings: Setting
         receiver = {"url": "https://93.184.216.34/", "types": ["mine.alarm"]}
         webhook = await told(http, "/api/webhook/add", **receiver)
         webhooks = await told(http, "/api/webhook/list")
+        names = {binding.name for binding in bindings(table(), process)}
 
     assert (found, nothing.status_code, dropped) == ({"text": "one in 0"}, 204, {"text": "none in 0"})
     assert [(e["type"], e["subject"], e["data"]) for e in listed["events"]] == [
@@ -139,11 +140,6 @@ async def test_your_own_file_keeps_values_calls_ours_and_emits(settings: Setting
     ]
     assert {"mine::note", "mine::read"} <= {row["name"] for row in rows["functions"]}
     assert [w["types"] for w in webhooks["webhooks"]] == [["mine.alarm"]], webhook
-
-
-async def test_it_is_in_openapi_in_mcp_and_behind_a_binding(settings: Settings, tmp_path: Path) -> None:
-    async with opened("web", loaded(settings, tmp_path, mine=MINE)) as process:
-        names = {binding.name for binding in bindings(table(), process)}
 
     document = openapi(table())
     assert document["paths"]["/api/mine/{name}"]["get"]["x-role"] == ["viewer"]
