@@ -7,10 +7,9 @@ import logging
 import re
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from functions.formats.constants import patch_constants, settable_constants
@@ -58,7 +57,7 @@ async def check_trainable(clone: Path | None, children: Children, code: Code) ->
     """
     if clone is None or not asks_git(clone, code):
         return
-    for script in await _answered(children, lambda folder: _scripts(clone, code, folder)) or ():
+    for script in await _answered(clone, children, lambda git: _scripts(git, code)) or ():
         await asyncio.to_thread(_check_constants, script, code.constants)
 
 
@@ -68,7 +67,7 @@ async def scripts_of(clone: Path, children: Children, code: Code) -> Sequence[st
     Raises:
         Invalid: the patch does not apply, or there is no such script.
     """
-    return await _answered(children, lambda folder: _scripts(clone, code, folder, to_read=True)) or ()
+    return await _answered(clone, children, lambda git: _scripts(git, code, to_read=True)) or ()
 
 
 def asks_git(clone: Path | None, code: Code) -> bool:
@@ -89,7 +88,7 @@ def _check_constants(script: str, values: Mapping[str, object]) -> None:
 
 async def lacks(clone: Path, children: Children, commit: str) -> bool:
     """Whether the clone lacks this commit; False if git cannot tell. Raises Exhausted: too many others ask."""
-    return await _answered(children, lambda folder: _are_missing(clone, [commit], folder)) == [True]
+    return await _answered(clone, children, lambda git: git.hashes(commit)) == [None]
 
 
 async def line_to_base(
@@ -102,7 +101,7 @@ async def line_to_base(
     Raises:
         Exhausted: too many others ask.
     """
-    return await _answered(children, lambda folder: _line_to_base(clone, commit, base, parents, folder))
+    return await _answered(clone, children, lambda git: _line_to_base(git, commit, base, parents))
 
 
 @dataclass(frozen=True)
@@ -119,17 +118,16 @@ async def lines_between(
 ) -> list[int] | None:
     """Lines that each change from one code to another adds and removes; None if git cannot tell."""
 
-    async def ask(folder: Path) -> list[int]:
-        trees, found = _Trees(clone, folder, base, await _apart(clone, folder)), []
+    async def ask(git: _Git) -> list[int]:
+        trees, found = _Trees(await git.apart(), base), []
         for before, after in pairs:
-            told = await trees.git(
-                "diff-tree", "-r", "--numstat", await trees.of(before), await trees.of(after)
-            )
+            both = await trees.of(before), await trees.of(after)
+            told = await trees.git.says("diff-tree", "-r", "--numstat", *both)
             counts = (word for line in told.splitlines() for word in line.split()[:2])
             found.append(sum(int(count) for count in counts if count.isdigit()))
         return found
 
-    return await _answered(children, ask, _CHAIN_S)
+    return await _answered(clone, children, ask, _CHAIN_S)
 
 
 async def recombined(
@@ -147,8 +145,8 @@ async def recombined(
         Conflict: a change does not apply there.
     """
 
-    async def ask(folder: Path) -> bytes:
-        trees = _Trees(clone, folder, base, await _apart(clone, folder))
+    async def ask(git: _Git) -> bytes:
+        trees = _Trees(await git.apart(), base)
         tree = first = await trees.of(onto)
         for before, after in changes:
             tree = await trees.merged(tree, await trees.of(before), await trees.of(after))
@@ -156,66 +154,63 @@ async def recombined(
             return onto.patch
         return await trees.diff(f"{base}^{{tree}}", tree)
 
-    return await _answered(children, ask, _CHAIN_S)
+    return await _answered(clone, children, ask, _CHAIN_S)
 
 
 @dataclass(frozen=True)
 class _Trees:
     """Trees of codes, in objects of their own beside those of the clone."""
 
-    clone: Path
-    folder: Path
+    git: _Git
     base: str
-    apart: Mapping[str, str]
-
-    async def git(self, *arguments: str, stdin: bytes = b"") -> str:
-        return await _git(self.clone, self.folder, *arguments, stdin=stdin, environ=self.apart)
 
     async def of(self, code: WholeCode) -> str:
-        await self.git("read-tree", self.base)
+        await self.git.says("read-tree", self.base)
         if code.patch:
-            await self.git("apply", *_CACHED, stdin=applicable(code.patch))
+            await self.git.says("apply", *_CACHED, stdin=applicable(code.patch))
         if code.constants:
-            listed = (await self.git("ls-files", "-s", "--", *code.scripts)).splitlines()
+            listed = (await self.git.says("ls-files", "-s", "--", *code.scripts)).splitlines()
             found = {line.partition("\t")[2]: line.split()[0] for line in listed}
             path = next((path for path in code.scripts if path in found), None)
             if path is None:
                 raise no_script(code.scripts)
-            script = patch_constants(await self.git("cat-file", "blob", f":{path}"), dict(code.constants))
+            script = patch_constants(
+                await self.git.says("cat-file", "blob", f":{path}"), dict(code.constants)
+            )
             await self._put(found[path], path, script.encode())
-        return (await self.git("write-tree")).strip()
+        return (await self.git.says("write-tree")).strip()
 
     async def _put(self, mode: str, path: str, content: bytes) -> None:
-        blob = (await self.git("hash-object", "-w", "--stdin", stdin=content)).strip()
-        await self.git("update-index", "--cacheinfo", f"{mode},{blob},{path}")
+        blob = (await self.git.says("hash-object", "-w", "--stdin", stdin=content)).strip()
+        await self.git.says("update-index", "--cacheinfo", f"{mode},{blob},{path}")
 
     async def merged(self, onto: str, before: str, after: str) -> str:
         """The tree after the same change. Raises Conflict: it does not apply there."""
         change = await self.diff(before, after)
-        await self.git("read-tree", onto)
+        await self.git.says("read-tree", onto)
         if change:
             try:
-                await self.git("apply", *_CACHED, "--3way", stdin=change)
+                await self.git.says("apply", *_CACHED, "--3way", stdin=change)
             except Untold as refusal:
                 if not await self._is_replaced(onto, before, after):
                     raise Conflict(
                         f"the change does not apply there: {refusal}", hint="it is built on others"
                     ) from None
-        return (await self.git("write-tree")).strip()
+        return (await self.git.says("write-tree")).strip()
 
     async def _is_replaced(self, onto: str, before: str, after: str) -> bool:
         """Whether the change's own lines could be replaced. Git refuses that where a neighbouring line has changed.
 
         Not if a file is new or gone, or if lines were only added, or are not there exactly once.
         """
-        await self.git("read-tree", onto)
-        changed = await self.git("diff-tree", "-r", "-z", "--name-only", before, after)
+        await self.git.says("read-tree", onto)
+        changed = await self.git.says("diff-tree", "-r", "-z", "--name-only", before, after)
         for path in filter(None, changed.split("\0")):
             hunks = _hunks(await self.diff(before, after, path))
-            listed = (await self.git("ls-tree", onto, "--", path)).split()
+            listed = (await self.git.says("ls-tree", onto, "--", path)).split()
             if not hunks or not listed:
                 return False
-            whole = b"\n" + await self._bytes("cat-file", "blob", listed[2])
+            whole = b"\n" + await self.git.output("cat-file", "blob", listed[2])
             for old, new in hunks:
                 if not old or whole.count(b"\n" + old) != 1:
                     return False
@@ -235,10 +230,7 @@ class _Trees:
             "--no-textconv",
         ]
         alone, named = ([], []) if path is None else (["-U0"], ["--", path])
-        return await self._bytes("diff-tree", *options, *alone, before, after, *named)
-
-    async def _bytes(self, *arguments: str) -> bytes:
-        return await _git_bytes(self.clone, self.folder, *arguments, environ=self.apart)
+        return await self.git.output("diff-tree", *options, *alone, before, after, *named)
 
 
 def _hunks(diff: bytes) -> list[tuple[bytes, bytes]]:
@@ -257,20 +249,20 @@ class Untold(Exception):
 
 
 async def _answered(
-    children: Children, ask: Callable[[Path], Awaitable[T]], within_s: float = _TRY_S
+    clone: Path, children: Children, ask: Callable[[_Git], Awaitable[T]], within_s: float = _TRY_S
 ) -> T | None:
-    """Git's answer, with a temporary folder to write in; None: no answer."""
+    """Git's answer; None: no answer."""
     async with children.one():
         with tempfile.TemporaryDirectory(prefix="nightjar-git-", ignore_cleanup_errors=True) as made:
             try:
                 async with asyncio.timeout(within_s):
-                    return await ask(Path(made))
+                    return await ask(_Git(clone, Path(made)))
             except (TimeoutError, OSError, Untold) as cause:
                 log.warning("git did not answer in the lab's clone: %s", cause or "no time left")
                 return None
 
 
-async def _scripts(clone: Path, code: Code, folder: Path, *, to_read: bool = False) -> list[str]:
+async def _scripts(git: _Git, code: Code, *, to_read: bool = False) -> list[str]:
     """The scripts in which workers would set the constants; empty if git cannot tell.
 
     Empty also without constants, unless they are `to_read`.
@@ -278,17 +270,16 @@ async def _scripts(clone: Path, code: Code, folder: Path, *, to_read: bool = Fal
     Raises:
         Invalid: the patch does not apply, there is no such script, or nothing would take the seed.
     """
-    known = [sha for sha in (code.commit, code.base) if sha is not None]
-    lacks_commit, *lacks_base = await _are_missing(clone, known, folder)
-    tree, apart = code.commit, {}
-    if lacks_commit:
-        if not code.patch or code.base is None or lacks_base != [False]:
+    commit, *base = await git.hashes(*(sha for sha in (code.commit, code.base) if sha is not None))
+    tree = code.commit
+    if commit is None:
+        if not code.patch or code.base is None or base == [None]:
             return []
         tree = ""  # what is in the index
-        apart = await _apart(clone, folder)
-        await _git(clone, folder, "read-tree", code.base)
+        git = await git.apart()
+        await git.says("read-tree", code.base)
         try:
-            await _git(clone, folder, "apply", *_CACHED, stdin=applicable(code.patch), environ=apart)
+            await git.says("apply", *_CACHED, stdin=applicable(code.patch))
         except Untold as refusal:
             raise Invalid(
                 f"the patch does not apply to the tag's base commit {code.base}: {refusal}",
@@ -296,93 +287,85 @@ async def _scripts(clone: Path, code: Code, folder: Path, *, to_read: bool = Fal
                 fields={"code": "patch"},
             ) from refusal
     if code.seed is not None and () in code.scripts:
-        where = [tree] if tree else ["--cached"]
         try:
-            await _git(clone, folder, "grep", "-q", "-F", "NIGHTJAR_SEED", *where, environ=apart)
+            await git.says("grep", "-q", "-F", "NIGHTJAR_SEED", tree or "--cached")
         except Untold:
             raise no_script(()) from None
     if not code.constants and not to_read:
         return []
-    return [await _script(clone, tree, scripts, folder, apart) for scripts in code.scripts]
+    return [await _script(git, tree, scripts) for scripts in code.scripts]
 
 
-async def _apart(clone: Path, folder: Path) -> dict[str, str]:
-    """Variables with which git writes new objects into `folder`."""
-    objects = await _git(clone, folder, "rev-parse", "--path-format=absolute", "--git-path", "objects")
-    return {"GIT_OBJECT_DIRECTORY": str(folder), "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.strip()}
-
-
-async def _script(
-    clone: Path, tree: str, scripts: Sequence[str], folder: Path, apart: Mapping[str, str]
-) -> str:
+async def _script(git: _Git, tree: str, scripts: Sequence[str]) -> str:
     """The first of these files that a tree has. Raises Invalid: it has none."""
-    asked = "".join(f"{tree}:{path}\n" for path in scripts).encode()
-    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked, environ=apart)
+    told = await git.says("cat-file", "--batch-check", stdin=_lines(f"{tree}:{path}" for path in scripts))
     blob = next((found[1] for line in told.splitlines() if (found := _BLOB.fullmatch(line))), None)
     if blob is None:
         raise no_script(scripts)
-    return await _git(clone, folder, "cat-file", "blob", blob, environ=apart)
+    return await git.says("cat-file", "blob", blob)
 
 
-async def _line_to_base(
-    clone: Path, commit: str, base: str, parents: Sequence[str], folder: Path
-) -> list[str] | None:
-    own, end, *others = await _hashes(clone, [commit, base, *parents], folder)
+async def _line_to_base(git: _Git, commit: str, base: str, parents: Sequence[str]) -> list[str] | None:
+    own, end, *others = await git.hashes(commit, base, *parents)
     if own is None or end is None or None in others or own in others:
         return None
     most = f"--max-count={_LONGEST_LINE}"
-    line = (await _git(clone, folder, "rev-list", "--topo-order", "--boundary", most, own, f"^{end}")).split()
+    line = (await git.says("rev-list", "--topo-order", "--boundary", most, own, f"^{end}")).split()
     if own == end:
         return [end]
     above = [found for found in line[1:] if not found.startswith("-")]
     return [*above, end] if f"-{end}" in line else None
 
 
-async def _are_missing(clone: Path, commits: Sequence[str], folder: Path) -> list[bool]:
-    return [found is None for found in await _hashes(clone, commits, folder)]
+def _lines(words: Iterable[str]) -> bytes:
+    return "".join(f"{word}\n" for word in words).encode()
 
 
-async def _hashes(clone: Path, commits: Sequence[str], folder: Path) -> list[str | None]:
-    """The whole hash of each of these commits; None: the clone lacks it."""
-    asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode()
-    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked)
-    words = [line.split() for line in told.splitlines()]
-    return [found[0] if found[1:2] == ["commit"] else None for found in words]
+@dataclass(frozen=True)
+class _Git:
+    """Git in the lab's clone, with its index in a temporary folder."""
 
+    clone: Path
+    folder: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
 
-async def _git(
-    clone: Path,
-    folder: Path,
-    *arguments: str,
-    stdin: bytes = b"",
-    environ: Mapping[str, str] = MappingProxyType({}),
-) -> str:
-    """Git's output in the clone, with its index in `folder`. Raises Untold: an error. OSError: missing, or killed."""
-    output = await _git_bytes(clone, folder, *arguments, stdin=stdin, environ=environ)
-    return output.decode("utf-8", "replace")
+    async def apart(self) -> _Git:
+        """The same, but new objects are written into the folder."""
+        objects = await self.says("rev-parse", "--path-format=absolute", "--git-path", "objects")
+        places = {
+            "GIT_OBJECT_DIRECTORY": str(self.folder),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.strip(),
+        }
+        return replace(self, environ=places)
 
+    async def hashes(self, *commits: str) -> list[str | None]:
+        """The whole hash of each of these commits; None: the clone lacks it."""
+        asked = _lines(f"{commit}^{{commit}}" for commit in commits)
+        words = [
+            line.split() for line in (await self.says("cat-file", "--batch-check", stdin=asked)).splitlines()
+        ]
+        return [found[0] if found[1:2] == ["commit"] else None for found in words]
 
-async def _git_bytes(
-    clone: Path,
-    folder: Path,
-    *arguments: str,
-    stdin: bytes = b"",
-    environ: Mapping[str, str] = MappingProxyType({}),
-) -> bytes:
-    env = environment(GIT_INDEX_FILE=str(folder / "index"), **environ)
-    said = folder / "said"
-    await asyncio.to_thread(said.write_bytes, stdin)
-    child = _started(command(clone, *arguments), env, said)
-    try:
-        output, errors = await asyncio.to_thread(child.communicate)
-    finally:
-        child.kill()  # nothing where it has ended
-        child.wait()
-    if child.returncode < 0:
-        raise OSError(f"git {arguments[0]} ended by the signal {-child.returncode}")
-    if child.returncode > 0:
-        raise Untold(errors.decode("utf-8", "replace").strip()[-_LONGEST_WORDS:])
-    return output
+    async def says(self, *arguments: str, stdin: bytes = b"") -> str:
+        """Git's output as text."""
+        return (await self.output(*arguments, stdin=stdin)).decode("utf-8", "replace")
+
+    async def output(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        """Git's output. Raises Untold: an error. OSError: git is missing, or was killed."""
+        env = environment(GIT_INDEX_FILE=str(self.folder / "index"), **self.environ)
+        said = self.folder / "said"
+        await asyncio.to_thread(said.write_bytes, stdin)
+        child = _started(command(self.clone, *arguments), env, said)
+        try:
+            output, errors = await asyncio.to_thread(child.communicate)
+        finally:
+            child.kill()  # nothing where it has ended
+            child.wait()
+        if child.returncode < 0:
+            raise OSError(f"git {arguments[0]} ended by the signal {-child.returncode}")
+        if child.returncode > 0:
+            raise Untold(errors.decode("utf-8", "replace").strip()[-_LONGEST_WORDS:])
+        return output
 
 
 def _started(argv: Sequence[str], env: Mapping[str, str], said: Path) -> subprocess.Popen[bytes]:
