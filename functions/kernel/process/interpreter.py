@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from functions.formats.parsing import last_name, parsed
 from functions.formats.train_command import SCRIPT
@@ -66,7 +65,7 @@ async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Interprete
     own_place = repo / ".venv" / "bin" / "python"
     if _is_usable(own_place):
         return _known(own_place)
-    if (of_project := await _found_by_uv(repo, environ)) is not None:
+    if (of_project := await asyncio.to_thread(_found_by_uv, repo, environ)) is not None:
         return _known(of_project)
     for name in _ACTIVE:
         if environ.get(name) and _is_usable(active := Path(environ[name], "bin", "python")):
@@ -186,41 +185,37 @@ def _git(repo: Path, *arguments: str) -> str:
     return "" if done.returncode else done.stdout
 
 
-def _run(argv: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+def _run(
+    argv: list[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    timeout_s: float = _LOOK_S,
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
+        env=env,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=_LOOK_S,
+        timeout=timeout_s,
         check=False,
-        **how,
     )
 
 
-async def _found_by_uv(repo: Path, environ: Mapping[str, str]) -> Path | None:
-    """The interpreter of a uv project; None if this is not one, or uv is missing or fails."""
+def _found_by_uv(repo: Path, environ: Mapping[str, str]) -> Path | None:
+    """The interpreter of a uv project; None if this is not one, or uv is missing or fails. Blocks."""
     uv = shutil.which("uv", path=environ.get("PATH"))
     if uv is None or not (repo / "uv.lock").is_file():
         return None
-    process = await asyncio.create_subprocess_exec(
-        *(uv, "python", "find", "--project", str(repo)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
     try:
-        async with asyncio.timeout(_UV_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
+        done = _run([uv, "python", "find", "--project", str(repo)], timeout_s=_UV_S)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    found = Path(output.decode("utf-8", "replace").strip() or "/nonexistent")
-    return found if process.returncode == 0 and _is_file(found) else None
+    found = Path(done.stdout.strip() or "/nonexistent")
+    return found if done.returncode == 0 and _is_file(found) else None
 
 
 def _known(python: Path) -> Interpreter:
