@@ -5,14 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.table import table
+from state.experiments import Experiments
+from state.ids import named_by
 from state.records import ROLES
 from tests.conftest import http_client, served_client
-from tests.functions.kernel.test_table import a_long_story
-from tests.labs import PRESENCE, add_gpu, dump, idea, registered, told
+from tests.labs import (
+    PRESENCE,
+    add_gpu,
+    crashed,
+    dump,
+    expire,
+    idea,
+    open_tag,
+    registered,
+    running,
+    silence,
+    told,
+    tried,
+)
 
 VARIANTS: dict[str, list[dict[str, str]]] = {
     "experiment::wait": [{"timeout": "0.05"}, {"timeout": "0.05", "until": "finished"}],
@@ -43,6 +58,63 @@ class Past(NamedTuple):
     """A header for each role, and for nobody."""
     ids: dict[str, str]
     """What is open in it."""
+
+
+async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
+    """Everything that a lab can go through, once."""
+    experiments = Experiments(process.lab)
+    await open_tag(client)
+    await tried(client, 1.0)
+    await tried(client, 1.001, diff="+x\n")
+    await crashed(client)
+    await told(client, "/api/experiment/resume", tag="mar11")
+    await told(client, "/api/search/set-strategy", tag="mar11", mode="exploit", reason="r")
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"crash_limit": 4})
+    await add_gpu(client, "g0")
+    e = await running(client, process)
+    await experiments.renew(e.experiment_id, "g0", e.fence, 60, (1.0, 0.5))
+    await experiments.keep_log(e, "log")
+    await experiments.keep_evidence(e.experiment_id, "digest", {"op": "crash"})
+    await told(client, "/api/pool/heartbeat", gpu_id="g0", fence=e.fence, health={"temperature_c": 50})
+    await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
+    await expire(process.lab, "g0")
+    await told(client, "/api/pool/sweep")
+    await silence(process.lab, "g0")
+    await told(client, "/api/pool/sweep")
+    await told(client, "/api/pool/drain", gpu_id="g0")
+    await open_tag(client, "sure", policy={"keep_rule": "confirmed"})
+    for value, again in ((1.0, 1.001), (0.99, 1.002)):
+        e_id = (await tried(client, value, "sure"))["experiment_id"]
+        retest = await told(client, "/api/experiment/retest", experiment_id=e_id, train=False)
+        await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=again)
+    await told(client, "/api/experiment/judge-retests", tag=named_by(e_id)[1], experiment_ids=[e_id])
+    await add_gpu(client, "g1")
+    await told(client, "/api/pool/acquire", experiment_id=await registered(client))
+    await told(client, "/api/pool/release", gpu_id="g1")
+    await told(client, "/api/tag/budget", tag="mar11", runs=100)
+    await told(client, "/api/dimension/define", tag="swarm", profile="mnist")
+    await told(client, "/api/tag/pause", tag="mar11")
+    await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/tag/unpause", tag="mar11")
+    await told(client, "/api/pool/deregister", gpu_id="g1")
+    await a_forest(client)
+
+
+async def a_forest(client: httpx.AsyncClient) -> None:
+    """Everything that traces can go through, once."""
+    policy = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
+    await told(client, "/api/search/set-policy", tag="mar11", policy=policy)
+    for value in (0.9, 0.8):
+        chosen = await told(client, "/api/trace/select", tag="mar11", agent="a")
+        await told(client, "/api/trace/renew", selection_id=chosen["selection_id"])
+        await tried(client, value, selection_id=chosen["selection_id"])
+    chosen = await told(client, "/api/trace/merge", tag="mar11")
+    await tried(client, 0.7, selection_id=chosen["selection_id"])
+    chosen = await told(client, "/api/trace/select", tag="mar11", intent="extend")
+    await told(client, "/api/trace/release", selection_id=chosen["selection_id"])
+    await told(client, "/api/trace/close", tag="mar11", trace_id=chosen["trace_id"])
+    await told(client, "/api/trace/reopen", tag="mar11", trace_id=chosen["trace_id"])
+    await told(client, "/api/trace/configure", tag="mar11", priorities={chosen["trace_id"]: 1.5})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.labs import add_gpu, open_tag
 
 BASE = "a" * 40
 GPUS = ("host:gpu0", "host:gpu1")
-SPENT = {"training_seconds": 300.0, "wall_seconds": 310.0}
+SPENT: dict[str, Any] = {"training_seconds": 300.0, "wall_seconds": 310.0}
 
 
 @pytest.fixture

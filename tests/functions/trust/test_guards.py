@@ -17,9 +17,14 @@ from tests.functions.sample import experiment
 from tests.labs import open_tag
 
 
-async def ran(tag: TagUnderTest, value: float, name: str | None = None, **metrics: float) -> dict[str, Any]:
-    """The verdict on this waiting run, or on a new one, with further metrics in its output."""
-    return await tag.ended(await tag.begun(name or await tag.submit()), value, metrics=metrics)
+async def ran(tag: TagUnderTest, value: float, **metrics: float) -> dict[str, Any]:
+    """The verdict on a new run that a worker trained, with further metrics in its output."""
+    return await again(tag, await tag.submit(), value, **metrics)
+
+
+async def again(tag: TagUnderTest, name: str, value: float, **metrics: float) -> dict[str, Any]:
+    """The same of this waiting run."""
+    return await tag.ended(await tag.begun(name), value, metrics=metrics)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,7 @@ async def test_a_value_behind_a_broken_guard_is_no_near_miss_and_never_promoted(
 async def test_the_baseline_breaks_no_guard_because_others_are_compared_with_it(tag: TagUnderTest) -> None:
     await tag.open(guards={"peak_vram_mb": 100}, baseline_first=True, baseline_repeats=0)
     name = (await tag.told("/api/experiment/baseline", tag="mar11"))["baseline_id"]
-    answer = await ran(tag, 1.0, name, peak_vram_mb=500)
+    answer = await again(tag, name, 1.0, peak_vram_mb=500)
     assert (answer["status"], answer["guard"]) == ("keep", None)
 
 
@@ -78,7 +83,7 @@ async def test_a_slice_may_not_get_worse_by_more_than_the_noise_of_its_repeats(t
     await ran(tag, 1.0, val_code=2.0)
     for value in (2.1, 1.9):
         retest = (await tag.told("/api/experiment/retest", experiment_id="mar11-1"))["retest_id"]
-        await ran(tag, 1.0, retest, val_code=value)
+        await again(tag, retest, 1.0, val_code=value)
 
     # three runs with a sigma of 0.1: 2.92 x 0.1 x sqrt(4 / 3) = 0.34
     inside, outside = await ran(tag, 0.9, val_code=2.33), await ran(tag, 0.9, val_code=2.35)
