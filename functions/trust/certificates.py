@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import Field
 
@@ -16,13 +17,13 @@ from functions.kernel.off_loop import Children
 from functions.kernel.rules.access import check_own
 from functions.trust.rules.certifying import MOST_PAIRS, begun, following, reference_of
 from functions.trust.rules.hidden import Gains, gains_of
+from state.decisions import Retest
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
-from state.facts import RetestFacts
 from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
 from state.noise import code_of
-from state.records import Certificate
+from state.records import Certificate, Tag
 from state.settings import Settings
 from state.tags import Tags
 from state.trust import Certificates, HiddenNumbers
@@ -75,7 +76,8 @@ async def certify(
         gpu_class=e.gpu_class,
     )
     for each in (facts, await experiments.retest_facts(against)):
-        await _check_trainable(each, certifying, children)
+        again = run_asked_for(each)
+        await check_again(again, each.tag, experiments, certifying.settings.clone, children)
     await certifying.certificates.begin(
         e.experiment_id,
         against,
@@ -86,12 +88,20 @@ async def certify(
     return CertificateShown(certificate=await _go_on(asked, certifying))
 
 
-async def _check_trainable(facts: RetestFacts, certifying: Certifying, children: Children) -> None:
-    again, e = run_asked_for(facts), facts.experiment
-    slots = (await certifying.experiments.train_facts(e.experiment_id)).slots
-    scripts = scripts_of_run(slots, (), again.pinned_gpu)
-    code = Code(e.commit_sha, facts.tag.base_commit, None, {}, again.seed, scripts)
-    await check_trainable(certifying.settings.clone, children, code)
+async def check_again(
+    again: Retest, tag: Tag, experiments: Experiments, clone: Path | None, children: Children
+) -> None:
+    """Refuse to run code again on a seed that it does not take.
+
+    Raises:
+        Invalid: its script does not take the seed. Exhausted: too many others are tried.
+    """
+    e = again.of
+    slots = (await experiments.train_facts(e.experiment_id)).slots
+    code = Code(
+        e.commit_sha, tag.base_commit, None, {}, again.seed, scripts_of_run(slots, (), again.pinned_gpu)
+    )
+    await check_trainable(clone, children, code)
 
 
 class FollowCertificates(Command):
@@ -182,16 +192,9 @@ class HiddenStores:
     numbers: HiddenNumbers
 
 
-class Shrinkage(Response):
+class Shrinkage(Response, Gains):
     tag: str
     hidden_split: bool
-    keeps: int = Field(description="keeps that were compared with another run on both splits")
-    visible_gain: float | None = Field(description="mean gain of these keeps; null: there is none")
-    hidden_gain: float | None = Field(description="their mean gain on the hidden split")
-    shrinkage: float | None = Field(description="share of the visible gain that the hidden split lacks")
-    certificates: int = Field(description="certificates whose two sides were measured on the test split")
-    test_gain: float | None = Field(description="mean gain of their candidates on the test split")
-    test_reads: int = Field(description="experiments for which the test split was read, once each")
 
 
 @function("trust::shrinkage", role="operator")
@@ -206,7 +209,6 @@ async def shrinkage(request: OfTag, stores: HiddenStores) -> Shrinkage:
         gpu_class: await stores.numbers.seen(tag.name, gpu_class, codes)
         for gpu_class in {e.gpu_class for e in keeps}
     }
-    found: Gains = gains_of(
-        keeps, others, known, certified, await stores.numbers.tests(tag.name), tag.direction
-    )
+    tests = await stores.numbers.tests(tag.name)
+    found = gains_of(keeps, others, known, certified, tests, tag.direction)
     return Shrinkage(tag=tag.name, hidden_split=tag.hidden_split, **vars(found))

@@ -21,15 +21,14 @@ from functions.experiments.rules.claiming import (
     run_asked_for,
     would_be_kept,
 )
-from functions.experiments.rules.entering import scripts_of_run
 from functions.experiments.rules.judging import RunConditions, conditions_of
 from functions.experiments.rules.reports import check_repeatable
 from functions.experiments.rules.verdict import key_of, main_key
 from functions.experiments.views.hints import next_step
-from functions.kernel.clone import Code, check_trainable
 from functions.kernel.contract import Call, Command, On, Response, function
 from functions.kernel.off_loop import Children, statistics_loaded
 from functions.kernel.rules.access import check_own, check_retractor
+from functions.trust.certificates import check_again
 from functions.trust.rules.hidden import HiddenRuns, codes_beside, look, why_not_confirmed
 from functions.trust.rules.retests import Confirm, Demote, Dismiss, GiveUp, Promote, Revalue, RunAgain, Step
 from functions.trust.rules.retracting import (
@@ -222,10 +221,7 @@ async def retest(
             check_unmeasured(facts)
         again = run_asked_for(facts, train=request.train)
         if request.train:
-            slots = (await experiments.train_facts(e.experiment_id)).slots
-            scripts = scripts_of_run(slots, (), again.pinned_gpu)
-            code = Code(e.commit_sha, facts.tag.base_commit, None, {}, again.seed, scripts)
-            await check_trainable(settings.clone, children, code)
+            await check_again(again, facts.tag, experiments, settings.clone, children)
         begun = await experiments.begin_retest(again)
         if begun is not None:
             return RunningAgain(

@@ -12,6 +12,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import BaseModel, Field
+
 from functions.experiments.rules.judging import RunConditions
 from functions.trust.rules.noise import Mean, Repeats, run_again, standard_error, without
 from state.decisions import Ending
@@ -232,17 +234,16 @@ def why_not_confirmed(
 # -- What operators are shown.
 
 
-@dataclass(frozen=True)
-class Gains:
+class Gains(BaseModel):
     """Means of gains on the visible split and on the hidden ones."""
 
-    keeps: int
-    visible_gain: float | None
-    hidden_gain: float | None
-    shrinkage: float | None
-    certificates: int
-    test_gain: float | None
-    test_reads: int
+    keeps: int = Field(description="keeps that were compared with another run on both splits")
+    visible_gain: float | None = Field(description="mean gain of these keeps; null: there is none")
+    hidden_gain: float | None = Field(description="their mean gain on the hidden split")
+    shrinkage: float | None = Field(description="share of the visible gain that the hidden split lacks")
+    certificates: int = Field(description="certificates whose two sides were measured on the test split")
+    test_gain: float | None = Field(description="mean gain of their candidates on the test split")
+    test_reads: int = Field(description="experiments for which the test split was read, once each")
 
 
 def gains_of(
@@ -271,13 +272,13 @@ def gains_of(
     both = [(values.get(f"test:{one.against}"), values.get(f"test:{one.experiment_id}")) for one in certified]
     tested = [score(a, direction) - score(b, direction) for a, b in both if a is not None and b is not None]
     return Gains(
-        len(pairs),
-        visible,
-        hidden,
-        1 - hidden / visible if visible and hidden is not None else None,
-        len(tested),
-        _mean(tested),
-        int(tests.stored.get("test_reads") or 0),
+        keeps=len(pairs),
+        visible_gain=visible,
+        hidden_gain=hidden,
+        shrinkage=1 - hidden / visible if visible and hidden is not None else None,
+        certificates=len(tested),
+        test_gain=_mean(tested),
+        test_reads=int(tests.stored.get("test_reads") or 0),
     )
 
 
