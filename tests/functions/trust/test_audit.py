@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import httpx
 import pytest
 from redis import Redis
@@ -12,39 +10,32 @@ from functions.kernel.process.lifecycle import Process
 from state.noise import class_id
 from state.records import Tag
 from state.tags import Tags
-from tests.labs import bearer, for_a_while
+from tests.labs import add_gpu, bearer, for_a_while, open_tag, registered, told
 
 TAG = "mar11"
 NOISE = f"noise:{TAG}:{class_id(None)}"
 
 
-async def post(client: httpx.AsyncClient, path: str, **body: Any) -> Any:
-    answer = await client.post(f"/api/{path}", json=body)
-    assert answer.is_success, answer.text
-    return answer.json()
-
-
-async def register(client: httpx.AsyncClient, nth: int, **more: Any) -> str:
-    body = {"hypothesis": "h", "category": "other", "commit_sha": f"c{nth}", "diff_summary": "d"} | more
-    return str((await post(client, "experiment/register", tag=TAG, **body))["experiment_id"])
+async def violations(client: httpx.AsyncClient) -> list[str]:
+    return list((await told(client, "/api/lab/audit"))["violations"])
 
 
 @pytest.fixture
 async def lived_in(client: httpx.AsyncClient) -> None:
     """A lab with keeps, discards, near misses, crashes, a stop, a lease and a queue."""
-    await post(client, "experiment/setup", tag=TAG)
-    ids = [await register(client, n, category="optimizer" if n % 2 else "attention") for n in range(12)]
-    values = [1.0, 0.9, 0.901, 0.95, 0.8, 0.8015]
-    for i, value in zip(ids, values, strict=False):
-        await post(client, "experiment/complete", experiment_id=i, val_bpb=value)
-    await post(client, "experiment/crash", experiment_id=ids[6], error="boom")
-    await post(client, "experiment/crash", experiment_id=ids[7], error="late", kind="timeout")
-    await post(client, "experiment/stop", experiment_id=ids[8])
-    await post(client, "pool/register", gpu_id="h:0", gpu_index=0, gpu_name="x", vram_mb=1)
-    await post(client, "pool/register", gpu_id="h:1", gpu_index=1, gpu_name="x", vram_mb=1)
-    await post(client, "pool/acquire", experiment_id=ids[9])
-    await post(client, "gpu/train", experiment_id=ids[10])
-    await post(client, "dimension/define", tag=TAG, profile="mnist")
+    await open_tag(client, TAG)
+    categories = ["optimizer" if n % 2 else "attention" for n in range(12)]
+    ids = [await registered(client, TAG, category=category) for category in categories]
+    for i, value in zip(ids, (1.0, 0.9, 0.901, 0.95, 0.8, 0.8015), strict=False):
+        await told(client, "/api/experiment/complete", experiment_id=i, val_bpb=value)
+    await told(client, "/api/experiment/crash", experiment_id=ids[6], error="boom")
+    await told(client, "/api/experiment/crash", experiment_id=ids[7], error="late", kind="timeout")
+    await told(client, "/api/experiment/stop", experiment_id=ids[8])
+    for gpu_id in ("h:0", "h:1"):
+        await add_gpu(client, gpu_id)
+    await told(client, "/api/pool/acquire", experiment_id=ids[9])
+    await told(client, "/api/gpu/train", experiment_id=ids[10])
+    await told(client, "/api/dimension/define", tag=TAG, profile="mnist")
 
 
 WOUNDS = {
@@ -104,14 +95,14 @@ async def test_every_wound_is_found_and_told_as_an_event(
             for command in dealt:
                 await process.lab.command(*command)
 
-            answer = await post(client, "lab/audit")
+            answer = await told(client, "/api/lab/audit")
 
             assert not answer["ok"], wound
             assert answer["violations"], wound
             (event,) = await process.stream.last(1)
             assert event.type == "lab.audit_failed"
             assert event.data["count"] == len(answer["violations"])
-    healthy = await post(client, "lab/audit")
+    healthy = await told(client, "/api/lab/audit")
     assert healthy["violations"] == []
     assert (healthy["ok"], healthy["experiments"], healthy["gpus"]) == (True, 12, 2)
 
@@ -119,24 +110,20 @@ async def test_every_wound_is_found_and_told_as_an_event(
 async def test_a_slot_that_a_worker_leaves_which_does_not_serve_it_is_found(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    await post(client, "pool/register", gpu_id="h:0", gpu_index=0, gpu_name="x", vram_mb=1, keeper="h:2:b")
+    await add_gpu(client, "h:0", keeper="h:2:b")
     await process.invoker.system("keeper").invoke("pool::leave", {"gpu_id": "h:0", "keeper": "h:2:b"})
-    assert (await post(client, "lab/audit"))["violations"] == []
+    assert await violations(client) == []
 
     await process.lab.command("HSET", process.lab.keys.gpu("h:0"), "leaving", "h:1:a")
 
-    assert (await post(client, "lab/audit"))["violations"] == [
-        "h:0 takes no runs, because h:1:a leaves it, but h:2:b serves it"
-    ]
+    assert await violations(client) == ["h:0 takes no runs, because h:1:a leaves it, but h:2:b serves it"]
 
 
 async def test_an_open_lab_with_operator_tokens_is_found(client: httpx.AsyncClient, process: Process) -> None:
     client.headers.update(await bearer(process, "olga", "operator"))
-    assert (await post(client, "lab/audit"))["violations"] == []
+    assert await violations(client) == []
     await process.lab.command("DEL", process.lab.keys("closed"))
-    assert (await post(client, "lab/audit"))["violations"] == [
-        "the lab is open, though operators have 2 tokens"
-    ]
+    assert await violations(client) == ["the lab is open, though operators have 2 tokens"]
 
 
 async def test_a_lab_that_changes_while_it_is_read_is_not_accused(
@@ -158,5 +145,5 @@ async def test_a_lab_that_changes_while_it_is_read_is_not_accused(
 
     monkeypatch.setattr(Tags, "get", meanwhile)
 
-    assert (await post(client, "lab/audit"))["violations"] == []
+    assert await violations(client) == []
     assert submits > 3

@@ -64,11 +64,16 @@ async def test_a_gain_on_every_seed_is_certified_after_the_seventh_pair(tag: Tag
     assert (await tag.experiment("mar11-2"))["retests"] == 7
 
 
-async def test_a_pair_is_queued_in_drawn_order(tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pair_waits_for_the_budget_and_is_queued_in_drawn_order(
+    tag: TagUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await opened(tag)
+    await tag.told("/api/tag/budget", tag="mar11", runs=2)
     monkeypatch.setattr("functions.trust.certificates.secrets.choice", lambda both: both[1])
-    begun = await certify(tag)
-    assert begun["pairs"][0]["first"] == "reference"
+    await tag.refused(409, "/api/trust/certify", experiment_id="mar11-2")
+    assert (await followed(tag))["state"] == "running"
+    await tag.told("/api/tag/budget", tag="mar11", runs=10)
+    assert (await followed(tag))["pairs"][0]["first"] == "reference"
     queued = [e["subject"] for e in await tag.events("experiment.queued")]
     assert queued[-2:] == ["mar11-1.2", "mar11-2.2"]
 
@@ -110,25 +115,21 @@ async def test_a_crashed_run_has_its_pair_run_again_three_times_at_most(tag: Tag
 
 
 @pytest.mark.parametrize("name", ["mar11-1", "mar11-2"])
-async def test_a_retraction_ends_it(tag: TagUnderTest, name: str) -> None:
-    await opened(tag)
-    await certify(tag)
-    await tag.told("/api/experiment/retract", experiment_id=name, reason="a wrong data set")
-    found = await followed(tag)
-    assert (found["state"], found["reason"]) == ("inconclusive", f"{name} was retracted")
-    assert [e["state"] for e in await tag.events("certificate.decided")] == ["inconclusive"]
-
-
-async def test_a_retraction_takes_a_certificate_back(tag: TagUnderTest) -> None:
+@pytest.mark.parametrize("is_certified", [False, True])
+async def test_a_retraction_ends_it_or_takes_it_back(
+    tag: TagUnderTest, name: str, is_certified: bool
+) -> None:
     await opened(tag)
     await certify(tag, alpha=0.2)
-    while (await pair(tag, 0.9, 1.0))["state"] == "running":
+    while is_certified and (await pair(tag, 0.9, 1.0))["state"] == "running":
         pass
 
-    await tag.told("/api/experiment/retract", experiment_id="mar11-2", reason="a wrong data set")
+    await tag.told("/api/experiment/retract", experiment_id=name, reason="a wrong data set")
 
-    assert (await followed(tag))["state"] == "inconclusive"
-    assert [e["state"] for e in await tag.events("certificate.decided")] == ["certified", "inconclusive"]
+    found = await followed(tag)
+    assert (found["state"], found["reason"]) == ("inconclusive", f"{name} was retracted")
+    decided = [e["state"] for e in await tag.events("certificate.decided")]
+    assert decided == [*(["certified"] if is_certified else []), "inconclusive"]
 
 
 async def test_a_process_killed_before_each_run_of_a_pair_leaves_a_pair_that_goes_on(
@@ -179,15 +180,3 @@ async def test_certificates_of_a_tag_are_limited(tag: TagUnderTest, monkeypatch:
 
     assert "the most that a tag may have" in refusal["detail"]
     await certify(tag)  # its own is there
-
-
-async def test_it_waits_for_the_budget(tag: TagUnderTest) -> None:
-    await opened(tag)
-    await tag.told("/api/tag/budget", tag="mar11", runs=2)
-
-    await tag.refused(409, "/api/trust/certify", experiment_id="mar11-2")
-    assert (await followed(tag))["state"] == "running"
-    await tag.told("/api/tag/budget", tag="mar11", runs=10)
-    await followed(tag)
-
-    assert (await tag.experiment("mar11-2.2"))["status"] == "queued"
