@@ -1,4 +1,4 @@
-"""A process that is started as a fork of its supervisor is like one that was started anew, but for its start."""
+"""A supervisor that is a process itself, with a child that it forks or starts anew."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every process is started anew"),
 ]
+EITHER = pytest.mark.parametrize("is_forked", [True, False], ids=["forked", "anew"])
 
 ROOT = Path(__file__).parents[3]
 SUPERVISING = """
@@ -30,7 +31,7 @@ import functions.kernel.process.forking as forking
 from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, RestartBackoff, stopping_on_signals
 
 WARM = os.getpid()
-ARGV = (sys.executable, "-P", "-c", "print('started anew', flush=True); import time; time.sleep(60)", "a b")
+ARGV = (sys.executable, "-P", "-c", ANEW, "a b")
 
 def main():
     tell()
@@ -51,10 +52,9 @@ def tell():
 
 async def supervise():
     said = lambda line: print(line, flush=True)
-    spec = ProcessSpec("web", ARGV, {"NIGHTJAR_DATA": "/nowhere", "LC_CTYPE": "C.UTF-8"}, 10.0, main=main)
+    spec = ProcessSpec("web", ARGV, {"NIGHTJAR_DATA": "/nowhere", "LC_CTYPE": "C.UTF-8"}, 600.0, main=MAIN)
     group = ProcessGroup([spec], Path(sys.argv[1]), said, RestartBackoff(first_s=0.01))
     with stopping_on_signals(group) as stop:
-        AROUND
         await group.start()
         print("started", group.pids["web"], flush=True)
         await group.run_until(stop)
@@ -65,12 +65,11 @@ asyncio.run(supervise())
 
 
 class Supervisor:
-    """A process with one child, which it forks."""
+    """A process with one child."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path, first: str | None = None) -> None:
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self.process = process
         self._log = log
-        self.first = self.heard(first) if first else ""
         self._started = int(self.heard("started").split()[1])
 
     @property
@@ -98,11 +97,11 @@ class Supervisor:
 
 
 @contextmanager
-def supervisor(
-    folder: Path, body: str = "time.sleep(60)", around: str = "pass", first: str | None = None
-) -> Iterator[Supervisor]:
-    """One whose fork does this; it leaves nothing alive."""
-    code = textwrap.dedent(SUPERVISING).replace("BODY", body).replace("AROUND", around)
+def supervisor(folder: Path, body: str = "time.sleep(60)", *, is_forked: bool = True) -> Iterator[Supervisor]:
+    """One whose child does this as a fork, or as a process that was started anew; it leaves nothing alive."""
+    anew = f"import signal, sys, time; print('started anew', flush=True); {'time.sleep(60)' if is_forked else body}"
+    code = textwrap.dedent(SUPERVISING).replace("BODY", body if is_forked else "pass")
+    code = code.replace("ANEW", repr(anew)).replace("MAIN", "main" if is_forked else "None")
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", code, str(folder)],
         stdout=subprocess.PIPE,
@@ -111,7 +110,7 @@ def supervisor(
         env=os.environ | {"PYTHONPATH": str(ROOT), "SECRET_OF_THE_PARENT": "x"},
     )
     try:
-        yield Supervisor(process, folder / "web.log", first)
+        yield Supervisor(process, folder / "web.log")
     finally:
         process.kill()
         process.communicate()
@@ -135,13 +134,6 @@ def test_a_fork_has_its_own_name_environment_group_and_files(tmp_path: Path) -> 
         assert told["blocked"] == []
 
 
-def test_a_fork_is_told_to_end_when_its_parent_is_killed(tmp_path: Path) -> None:
-    with supervisor(tmp_path) as parent:
-        parent.logged("warm")
-        parent.process.kill()
-        assert parent.child.wait(30) is None  # no child of ours
-
-
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -156,14 +148,62 @@ def test_a_fork_that_ends_is_restarted_with_its_status_told(tmp_path: Path, body
         assert ("ValueError: why" in (tmp_path / "web.log").read_text()) == ("ValueError" in body)
 
 
-def test_a_fork_ends_in_order_with_its_supervisor(tmp_path: Path) -> None:
-    ending = "signal.signal(15, lambda *_: (print('ended', flush=True), sys.exit(0))); time.sleep(60)"
-    with supervisor(tmp_path, f"print('up', flush=True); {ending}") as parent:
-        child = parent.child
-        parent.logged("up")
-        time.sleep(0.1)
-        parent.process.send_signal(signal.SIGINT)
+UP = "print('ready', flush=True); time.sleep(60)"
+ENDS = f"signal.signal(15, lambda *_: (print('ended', flush=True), sys.exit(0))); {UP}"
 
+
+@EITHER
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_child_in_order_with_its_supervisor(
+    tmp_path: Path, number: signal.Signals, is_forked: bool
+) -> None:
+    with supervisor(tmp_path, ENDS, is_forked=is_forked) as parent:
+        child = parent.child
+        parent.logged("ready")
+        parent.process.send_signal(number)
+
+        assert "waiting for web" in parent.heard("stopping")
         assert parent.process.wait(30) == 0
         assert parent.logged("ended") == "ended"
         assert not child.is_running()
+
+
+def test_a_second_interrupt_forces(tmp_path: Path) -> None:
+    with supervisor(tmp_path, f"signal.signal(15, signal.SIG_IGN); {UP}") as parent:
+        child = parent.child
+        parent.logged("ready")
+        parent.process.send_signal(signal.SIGINT)
+        parent.heard("stopping")
+        assert child.is_running()
+        parent.process.send_signal(signal.SIGINT)
+
+        assert parent.process.wait(30) == 0
+        assert not child.is_running()
+
+
+COMPUTES = f"""
+import asyncio, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from functions.kernel.process.running import stop_signals
+
+async def computing():
+    stop_signals(0.5)
+    print("ready", flush=True)
+    await asyncio.to_thread(time.sleep, 600)
+
+asyncio.run(computing())
+"""
+
+
+@EITHER
+@pytest.mark.parametrize(("body", "last"), [(ENDS, "ended"), (f"exec({COMPUTES!r}, {{}})", "ready")])
+def test_a_child_of_a_killed_supervisor_still_ends_in_order_even_if_it_computes_for_minutes(
+    tmp_path: Path, body: str, last: str, is_forked: bool
+) -> None:
+    with supervisor(tmp_path, body, is_forked=is_forked) as parent:
+        child = parent.child
+        parent.logged("ready")
+        parent.process.kill()
+
+        child.wait(30)
+        assert parent.logged(last)

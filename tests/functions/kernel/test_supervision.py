@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -267,106 +265,3 @@ def test_a_parent_that_does_not_look_never_holds_its_child_up_nor_does_one_that_
 def child_of(listener: HeartbeatListener) -> ChildHeartbeat:
     """The pulse of a child; it has its own copy of the pipe's end, as one that was forked."""
     return ChildHeartbeat(os.dup(listener.descriptor), listener.every_s)
-
-
-def supervising(child: str, folder: Path) -> str:
-    """A program that runs one child, whose log is in a folder."""
-    code = f"""
-        import asyncio, sys
-        from pathlib import Path
-        from functions.kernel.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
-
-        async def main():
-            spec = ProcessSpec("web", (sys.executable, "-c", {child!r}), None, 600.0)
-            group = ProcessGroup([spec], Path({str(folder)!r}), lambda line: print(line, flush=True))
-            with stopping_on_signals(group) as stop:
-                await group.start()
-                print("up", group.pids["web"], flush=True)
-                await group.run_until(stop)
-                await group.drain()
-
-        asyncio.run(main())
-    """
-    return textwrap.dedent(code)
-
-
-def supervisor(tmp_path: Path, child: str) -> tuple[subprocess.Popen[str], int]:
-    """A supervisor in a process of its own and the pid of the one child it runs, which is up."""
-    argv = [sys.executable, "-c", supervising(child, tmp_path)]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
-    assert process.stdout is not None
-    pid = int(process.stdout.readline().split()[1])
-    said(tmp_path, "up")
-    return process, pid
-
-
-def said(folder: Path, word: str) -> str:
-    """What the child's log holds, once it has this word."""
-    deadline = time.monotonic() + 60
-    while not (log := folder / "web.log").exists() or word not in log.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return log.read_text()
-
-
-def ends(pid: int) -> None:
-    """Wait until a process has ended; far sooner than what it does would take."""
-    deadline = time.monotonic() + 60
-    while alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
-    process, child = supervisor(tmp_path, SLOW_END)
-
-    process.send_signal(number)
-    said, _ = process.communicate(timeout=20)
-
-    assert process.returncode == 0
-    assert "waiting for web" in said
-    assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
-    assert not alive(child)
-
-
-def test_a_second_interrupt_forces(tmp_path: Path) -> None:
-    process, child = supervisor(tmp_path, IGNORE_TERM)
-
-    process.send_signal(signal.SIGINT)
-    assert process.stdout is not None
-    assert "waiting for web" in process.stdout.readline()
-    assert alive(child)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
-
-    assert process.returncode == 0
-    assert not alive(child)
-
-
-def test_a_killed_supervisor_leaves_no_orphan_and_its_children_still_drain(tmp_path: Path) -> None:
-    process, child = supervisor(tmp_path, SLOW_END)
-    process.kill()
-    process.communicate(timeout=20)
-    ends(child)
-    assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
-
-
-COMPUTES = """
-import asyncio, time
-from functions.kernel.process.running import stop_signals
-
-async def main():
-    stop_signals(0.5)
-    print("up", flush=True)
-    await asyncio.to_thread(time.sleep, 600)
-
-asyncio.run(main())
-"""
-
-
-def test_what_computes_for_minutes_does_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
-    process, child = supervisor(tmp_path, COMPUTES)
-    process.kill()
-    process.communicate(timeout=60)
-    ends(child)
