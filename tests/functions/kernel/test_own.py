@@ -14,7 +14,6 @@ from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import OWN, table
 from functions.lab.status import _rows
 from functions.swarm.rules import sampling
-from functions.swarm.rules.shapes import Shape
 from state.errors import Conflict, Invalid
 from state.events import CATALOGUE
 from state.settings import Settings
@@ -293,15 +292,3 @@ async def test_a_policy_names_schedulers_and_samplers_of_your_own(settings: Sett
 
     assert chosen == [second] * 3
     assert "not every trace once" in broken["detail"]
-
-
-def test_a_sampler_of_your_own_is_checked(settings: Settings, tmp_path: Path) -> None:
-    from random import Random
-
-    loaded(settings, tmp_path, rules=RULES)
-
-    assert sampling.sampler_of("rules.Steady", Shape("exploit")).propose(
-        [], [], Shape("exploit"), 2, Random(1)
-    )
-    with pytest.raises(Conflict, match=r"'rules\.Wild' failed with ValueError: a config that does not fit"):
-        sampling.sampler_of("rules.Wild", Shape("exploit")).propose([], [], Shape("exploit"), 1, Random(1))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from functions.fold import CONTRADICTED
-from tests.functions.conftest import TagUnderTest
+from tests.functions.conftest import GPUS, TagUnderTest
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, tried
 
 STRICT = {"keep_rule": "strict"}
@@ -179,6 +179,56 @@ async def test_discards_that_a_demoted_keep_beat_run_again_and_one_rises(tag: Ta
     near = await tag.told("/api/experiment/near-misses", tag="mar11")
     assert [n["experiment_id"] for n in near["near_misses"]] == ["mar11-2"]
     assert near["near_misses"][0]["delta"] == pytest.approx(-0.001)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "standing"),
+    [
+        (0.0, [0.0005], ("keep", "confirmed")),  # nought is a value
+        (0.9965, [0.9960, "infra"], ("keep", "confirmed")),
+        (
+            0.9965,
+            ["infra", "disk", "killed"],
+            ("keep", "unconfirmed"),
+        ),  # faults of workers say nothing of the code
+        (0.9965, ["oom"], ("discard", "demoted")),  # it fails on another seed
+        (0.5, [1.2, 1.2], ("discard", "demoted")),
+    ],
+)
+async def test_a_keep_stands_or_falls_by_the_ends_of_its_retests(
+    tag: TagUnderTest, first: float, again: list[float | str], standing: tuple[str, str]
+) -> None:
+    await open_tag(
+        tag.client, base_commit="abc1234", metric={"name": "loss"}, policy={"baseline_first": False}
+    )
+    for gpu in GPUS:
+        await add_gpu(tag.client, gpu)
+    await tag.baseline(1.001, 0.9995)
+    await tag.trained(first)
+
+    for nth, end in enumerate(again, 2):
+        if (await tag.experiment("mar11-2"))["retests"] < nth - 1:
+            await tag.told("/api/experiment/retest", experiment_id="mar11-2")
+        if isinstance(end, str):
+            await tag.broken(f"mar11-2.{nth}", end)
+        else:
+            await tag.measured(f"mar11-2.{nth}", end)
+
+    assert await tag.standing("mar11-2") == standing
+
+
+async def test_rivals_that_do_not_beat_the_incumbent_again_are_dismissed(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.baseline(1.001, 0.9995)
+    await tag.trained(0.9960)
+    await tag.trained(0.9970)
+    await tag.measured("mar11-2.2", 1.003)
+
+    await tag.measured("mar11-3.2", 1.01)
+
+    assert await tag.standing("mar11-3") == ("discard", None)
+    assert await tag.best_id() == "mar11-1"
+    assert await tag.judge("mar11-3.2") == []
 
 
 async def test_settling_again_or_at_the_same_time_changes_nothing_more(tag: TagUnderTest) -> None:

@@ -17,21 +17,13 @@ COMMAND = "python prepare.py"
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
 
 
-async def opened(
-    tag: TagUnderTest,
-    isolation: str = "bwrap",
-    *,
-    metric: str = "val_bpb",
-    test: bool = False,
-    **policy: Any,
-) -> None:
+async def opened(tag: TagUnderTest, isolation: str = "bwrap", *, test: bool = False, **policy: Any) -> None:
     await open_tag(
         tag.client,
         base_commit=BASE,
         evaluator_command=COMMAND,
         hidden_split=True,
         test_split=test,
-        metric={"name": metric},
         policy={"baseline_first": False, **policy},
     )
     for nth in range(3):
@@ -63,14 +55,6 @@ async def ran(tag: TagUnderTest, name: str, value: float, hidden: float | None) 
 
 async def tried(tag: TagUnderTest, value: float, hidden: float | None, **changes: Any) -> dict[str, Any]:
     return await ran(tag, await tag.submit(**changes), value, hidden)
-
-
-async def test_the_direction_is_the_metric_s(tag: TagUnderTest) -> None:
-    await opened(tag, "landlock", metric="accuracy", keep_rule="strict")
-    await tried(tag, 0.5, 0.4)
-
-    assert (await tried(tag, 0.6, 0.39))["hidden_refused"]
-    assert (await tried(tag, 0.6, 0.41))["status"] == "keep"
 
 
 async def test_a_worse_run_tells_nothing_of_the_hidden_split(tag: TagUnderTest) -> None:
