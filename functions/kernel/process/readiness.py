@@ -18,6 +18,9 @@ from state.settings import Settings
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S = 30.0
+"""Seconds to wait for Redis."""
+
 
 def connected(settings: Settings) -> AbstractAsyncContextManager[Lab]:
     """The lab's Redis, whether it answers or not."""
@@ -36,15 +39,15 @@ async def lab_at(settings: Settings, url: str, archive: Archive | None = None) -
         await lab.close()
 
 
-async def until_ready(lab: Lab, settings: Settings | None = None, patience_s: float = 30.0) -> None:
+async def until_ready(lab: Lab, settings: Settings | None = None) -> None:
     """Wait until Redis answers. An error that waiting cannot mend (a wrong password or layout) is raised at once.
 
     With settings, a Redis that would lose the lab is refused before anything is written.
 
     Raises:
-        Unavailable: it does not answer within `patience_s`, or may not hold a lab.
+        Unavailable: it does not answer within PATIENCE_S, or may not hold a lab.
     """
-    give_up = time.monotonic() + patience_s
+    give_up = time.monotonic() + PATIENCE_S
     while True:
         try:
             findings = look(await lab.facts()) if settings is not None else []

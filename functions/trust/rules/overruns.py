@@ -19,9 +19,7 @@ def is_timed(e: Experiment) -> bool:
     return e.attempt > 0 or e.worker_id is not None
 
 
-def overrun(
-    e: Experiment, time: TimeSpent, reference: ReferenceTime, factor: float, *, more_s: float = MORE_S
-) -> str | None:
+def overrun(e: Experiment, time: TimeSpent, reference: ReferenceTime, factor: float) -> str | None:
     """Why a run is over its budget; None: it is not.
 
     Its time is compared with the usual time of its budget, without the seconds that stopping granted. On a CPU slot
@@ -30,7 +28,7 @@ def overrun(
 
     def is_over(spent_s: float, usual_s: float) -> bool:
         more = spent_s - (e.extended_s or 0.0) - usual_s
-        return more > (factor - 1) * usual_s and more > more_s
+        return more > (factor - 1) * usual_s and more > MORE_S
 
     usual = usual_time(e, reference)
     if not is_over(time.wall_seconds, usual.wall_seconds):
@@ -47,7 +45,7 @@ def overrun(
     other = f" ({usual.wall_seconds:.1f} s with a budget of {e.budget_s:g} s)" if is_other else ""
     return (
         f"over its budget: it trained {time.wall_seconds:.1f} s where {reference.experiment_id}, {whose}, trained"
-        f" {reference.wall_seconds:.1f} s{other}{cpu}; {factor:g} times as much, and {more_s:g} s more, are allowed"
+        f" {reference.wall_seconds:.1f} s{other}{cpu}; {factor:g} times as much, and {MORE_S:g} s more, are allowed"
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 from functions.kernel.process.lifecycle import Process, opened
 from functions.kernel.table import table
 from state.embedded import EmbeddedRedis
+from state.events import CATALOGUE
 from state.keys import FAMILIES
 from state.presence import Presence
 from state.records import Distillation
@@ -430,6 +431,7 @@ async def lived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Coun
                 counter = kind(process, trips)
                 await the_day(counter)
                 counter.families = {family(key) for key in await dump(process.lab, without=frozenset())}
+                assert {event.type for event in await process.stream.last(100_000)} <= CATALOGUE.keys()
     return counter
 
 

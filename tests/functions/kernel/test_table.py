@@ -28,12 +28,9 @@ from functions.kernel.contract import (
 from functions.kernel.invoke import Invoker
 from functions.kernel.rules.access import Caller
 from functions.kernel.table import HOMES, check, table
-from state.dimensions import Replacing
 from state.errors import Forbidden, Invalid
 from state.events import CATALOGUE
-from state.moves import moves
-from state.program_facts import StepKind
-from state.records import GpuStatus, Role
+from state.records import Role
 
 STATE = Path(state.__file__).parent
 FUNCTIONS = STATE.parent / "functions"
@@ -177,47 +174,14 @@ async def test_a_request_that_does_not_validate_names_its_fields_without_their_v
     assert len(refusal.value.detail) < 1000
 
 
-# -- scripts
+# -- events
 
 
-def code(script: str) -> str:
-    """A script without its comments."""
-    return "\n".join(line.partition("--")[0] for line in (LUA / f"{script}.lua").read_text().splitlines())
-
-
-def test_the_catalogue_is_what_changes_and_scripts_emit() -> None:
-    emitted: set[str] = set()
-    for source in STATE.rglob("*.py"):
-        emitted |= set(re.findall(r"\bchange\.emit\(\s*\"([a-z_.]+)\"", source.read_text()))
-    for script in moves():
-        for call in re.findall(r"\b(?:emit|append)\((.*?),\s*(?:A\.|''|data)", code(script), re.S):
-            emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
-        for names in re.findall(r"local told = \{(.*?)\}", code(script), re.S):
-            emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", names))
-    # Every GPU script derives the status; a GPU in training was leased, which has its own event.
-    emitted |= {f"gpu.{status}" for status in get_args(GpuStatus) if status != "training"}
-
-    # The experiments' store names how an experiment ended, and what its retests made of it.
-    emitted |= {f"experiment.{name}" for name in ("finished", "lost", "retested", "refuted")}
-    emitted |= {
-        f"experiment.{name}" for name in ("confirmed", "demoted", "promoted", "revalued", "unconfirmed")
-    }
-
-    emitted |= {*get_args(Replacing)}
-    # The proposals' store names what becomes of a trial.
-    emitted |= {f"dimension.{name}" for name in ("adopted", "promoted", "reverted")}
-
-    emitted |= {f"pipeline.{kind}" for kind in get_args(StepKind) if kind != "batch"}
-    emitted.add("experiment.registered")  # by `register`, alone or as it is submitted
-
-    # What selections and traces end by, in the scripts' shared helpers.
-    emitted |= {"selection.committed", "selection.released", "selection.expired"}
-    emitted |= {"trace.opened", "trace.ended"}
-    emitted |= {
-        "run.ticked",
-        "run.stopping",
-        "run.extended",
-    }  # by `rank` and `keep_tick`, however a run reports
-    emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
-
-    assert emitted == CATALOGUE.keys()
+def test_an_event_that_a_source_names_is_in_the_catalogue_and_the_catalogue_has_no_others() -> None:
+    """`test_round_trips.py` looks at the names that are put together."""
+    sources = [f for kind in ("py", "lua") for f in STATE.rglob(f"*.{kind}") if f.name != "events.py"]
+    text = "\n".join(source.read_text() for source in sources)
+    emitted = set(re.findall(r"\b(?:emit|append)\(\s*['\"]([a-z]+\.[a-z_]+)['\"]", text))
+    named = {name.rpartition(".")[2] for name in re.findall(r"['\"]([a-z_.]+)['\"]", text)}
+    assert emitted <= CATALOGUE.keys()
+    assert {event.rpartition(".")[2] for event in CATALOGUE} <= named
