@@ -92,7 +92,16 @@ async def test_a_run_over_its_budget_is_no_near_miss_and_no_noise(tag: TagUnderT
     assert again["judged_val_bpb"] is None  # it is the first run of its code that counts
     best = await tag.best()
     assert best["experiment_id"] == "mar11-3"
-    assert not (await run(tag, 1.4, LONG))["over_budget"]  # the next measured run is compared with
+
+
+async def test_the_next_measured_run_is_compared_with_once_the_first_was_taken_back(
+    tag: TagUnderTest,
+) -> None:
+    await opened(tag)
+    await run(tag, 1.0, LONG)
+    await tag.told("/api/experiment/retract", experiment_id="mar11-1", reason="it took too long")
+    short, long = await run(tag, 0.8, SHORT), await run(tag, 0.7, LONG)
+    assert (short["over_budget"], long["over_budget"]) == (False, True)
 
 
 async def test_another_budget_or_class_of_gpu_is_compared_with_its_own_first_run(tag: TagUnderTest) -> None:
