@@ -65,52 +65,33 @@ async def announced(
     `facts` describes the process. It is called before each announcement, in a thread, so it may block. Counts are
     handed over with each announcement, and at the end.
     """
-    announcing = _Announcing(kind, settings, lab, facts, hand_over)
-    going_on = asyncio.create_task(announcing.go_on())
+    name, presence = process_name(kind), Presence(lab)
+    who = {"kind": kind, "pid": os.getpid(), "host": host_name()}
+
+    async def announce() -> None:
+        while True:
+            try:
+                said = await asyncio.to_thread(facts)
+                await presence.announce(name, {**who, **said})
+                if reason := await lab.outlived():
+                    log.error("%s ends: %s", name, reason)
+                    os.kill(os.getpid(), signal.SIGTERM)  # drains; its supervisor starts the right version
+                    return
+                if hand_over is not None:
+                    await hand_over()
+            except Unavailable as problem:
+                log.warning("cannot say that %s is alive: %s", name, problem.detail)
+            except Exception:  # a process that works but fell silent would look dead for ever
+                log.exception("cannot say that %s is alive", name)
+            await asyncio.sleep(settings.heartbeat_s / 2)
+
+    announcing = asyncio.create_task(announce())
     try:
         async with beating():
             yield
     finally:
-        await ended(going_on)
+        await ended(announcing)
         with suppress(Unavailable):
-            await announcing.leave()
-
-
-class _Announcing:
-    def __init__(
-        self,
-        kind: str,
-        settings: Settings,
-        lab: Lab,
-        facts: Callable[[], Mapping[str, Any]],
-        hand_over: Callable[[], Awaitable[None]] | None,
-    ) -> None:
-        self._name = process_name(kind)
-        self._who = {"kind": kind, "pid": os.getpid(), "host": host_name()}
-        self._pause_s = settings.heartbeat_s / 2
-        self._lab = lab
-        self._presence = Presence(lab)
-        self._facts = facts
-        self._hand_over = hand_over
-
-    async def go_on(self) -> None:
-        while True:
-            try:
-                said = await asyncio.to_thread(self._facts)
-                await self._presence.announce(self._name, {**self._who, **said})
-                if reason := await self._lab.outlived():
-                    log.error("%s ends: %s", self._name, reason)
-                    os.kill(os.getpid(), signal.SIGTERM)  # drains; its supervisor starts the right version
-                    return
-                if self._hand_over is not None:
-                    await self._hand_over()
-            except Unavailable as problem:
-                log.warning("cannot say that %s is alive: %s", self._name, problem.detail)
-            except Exception:  # a process that works but fell silent would look dead for ever
-                log.exception("cannot say that %s is alive", self._name)
-            await asyncio.sleep(self._pause_s)
-
-    async def leave(self) -> None:
-        await self._presence.leave(self._name)
-        if self._hand_over is not None:
-            await self._hand_over()
+            await presence.leave(name)
+            if hand_over is not None:
+                await hand_over()
