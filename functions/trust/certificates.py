@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field
@@ -36,6 +37,7 @@ class Certifying:
     certificates: Certificates
     experiments: Experiments
     numbers: HiddenNumbers
+    tags: Tags
     settings: Settings
 
 
@@ -78,13 +80,7 @@ async def certify(
     for each in (facts, await experiments.retest_facts(against)):
         again = run_asked_for(each)
         await check_again(again, each.tag, experiments, certifying.settings.clone, children)
-    await certifying.certificates.begin(
-        e.experiment_id,
-        against,
-        lambda before, candidate, reference, now: begun(
-            before, candidate, reference, asked.model_copy(update={"begun_at": now})
-        ),
-    )
+    await certifying.certificates.begin(e.experiment_id, against, partial(begun, asked))
     return CertificateShown(certificate=await _go_on(asked, certifying))
 
 
@@ -184,31 +180,23 @@ KEEPS_READ = 200
 """Newest keeps that are read."""
 
 
-@dataclass(frozen=True)
-class HiddenStores:
-    tags: Tags
-    experiments: Experiments
-    certificates: Certificates
-    numbers: HiddenNumbers
-
-
 class Shrinkage(Response, Gains):
     tag: str
     hidden_split: bool
 
 
 @function("trust::shrinkage", role="operator")
-async def shrinkage(request: OfTag, stores: HiddenStores) -> Shrinkage:
+async def shrinkage(request: OfTag, certifying: Certifying) -> Shrinkage:
     """Compare the gains of a tag's newest keeps with their gains on the hidden split; means alone."""
-    tag = await stores.tags.get(request.tag)
-    keeps = await stores.experiments.by_number(tag.name, "keep", KEEPS_READ) if tag.hidden_split else []
-    others = await stores.experiments.many(sorted({e.compared_with for e in keeps if e.compared_with}))
-    certified = await stores.certificates.all(tag.name) if tag.test_split else []
+    tag = await certifying.tags.get(request.tag)
+    keeps = await certifying.experiments.by_number(tag.name, "keep", KEEPS_READ) if tag.hidden_split else []
+    others = await certifying.experiments.many(sorted({e.compared_with for e in keeps if e.compared_with}))
+    certified = await certifying.certificates.all(tag.name) if tag.test_split else []
     codes = [code_of(e, e.best_key) for e in (*keeps, *others)]
     known = {
-        gpu_class: await stores.numbers.seen(tag.name, gpu_class, codes)
+        gpu_class: await certifying.numbers.seen(tag.name, gpu_class, codes)
         for gpu_class in {e.gpu_class for e in keeps}
     }
-    tests = await stores.numbers.tests(tag.name)
+    tests = await certifying.numbers.tests(tag.name)
     found = gains_of(keeps, others, known, certified, tests, tag.direction)
     return Shrinkage(tag=tag.name, hidden_split=tag.hidden_split, **vars(found))

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -248,16 +249,7 @@ async def _after(one: Transfer, call: Call, transferring: Transferring, children
     if (why := why_not(one, candidate, reference)) is not None:
         return ended(one, why)
     asked = certificate_of(one, candidate, reference, await transferring.tags.get(one.into))
-    return judged(
-        one,
-        await certificates.begin(
-            one.candidate,
-            one.reference,
-            lambda before, candidate, reference, now: begun(
-                before, candidate, reference, asked.model_copy(update={"begun_at": now})
-            ),
-        ),
-    )
+    return judged(one, await certificates.begin(one.candidate, one.reference, partial(begun, asked)))
 
 
 async def _submitted(

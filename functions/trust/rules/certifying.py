@@ -40,7 +40,7 @@ def reference_of(candidate: Experiment, tag: Tag) -> str:
 
 
 def begun(
-    before: Certificate | None, candidate: Experiment, reference: Experiment, asked: Certificate
+    asked: Certificate, before: Certificate | None, candidate: Experiment, reference: Experiment, now: float
 ) -> Certificate:
     """The certificate to store: `asked`, or the one that was begun under the same conditions.
 
@@ -61,7 +61,8 @@ def begun(
             hint="wait for its verdict, or ask with the same against, min_gain and alpha",
         )
     check_pair(candidate, reference)
-    return asked.model_copy(update={"nth": before.nth + 1 if before else 1, "gpu_class": candidate.gpu_class})
+    first = {"nth": before.nth + 1 if before else 1, "gpu_class": candidate.gpu_class, "begun_at": now}
+    return asked.model_copy(update=first)
 
 
 def check_pair(candidate: Experiment, reference: Experiment) -> None:
