@@ -120,6 +120,7 @@ async def kept_all(chain: Chain) -> None:
 
 async def test_the_plan_has_the_budget_and_begins_nothing(chain: Chain) -> None:
     await kept_all(chain)
+    stored = chain.repo.git("count-objects")
 
     plan = await chain.distil()
 
@@ -129,6 +130,7 @@ async def test_the_plan_has_the_budget_and_begins_nothing(chain: Chain) -> None:
     assert [(c["above"], c["lines"]) for c in one["changes"]][:2] == [(None, 2), ("mar11-2", 2)]
     assert (one["most_runs"], plan["hours"]) == (15, pytest.approx(15 * one["run_s"] / 3600))
     assert await Distillations(chain.tag.lab).all() == []
+    assert chain.repo.git("count-objects") == stored, "git writes nothing into the clone"
 
 
 @pytest.mark.parametrize("gap", [GAP, ""], ids=["apart", "neighbours"])
