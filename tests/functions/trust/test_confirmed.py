@@ -341,6 +341,24 @@ async def test_retests_take_no_turn_from_anybody(tag: TagUnderTest) -> None:
     assert bob["queue"]["position"] == 2
 
 
+async def test_a_later_keep_falls_by_further_runs_of_the_one_under_it(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.baseline(10.001, 9.9995, first=10.0)
+    await tag.trained(9.9995)
+    await tag.trained(9.7)
+    assert await tag.best_id() == "mar11-3"
+
+    await tag.measured("mar11-2.2", 9.5)
+
+    assert await tag.standing("mar11-2") == ("keep", "confirmed")
+    assert await tag.standing("mar11-3") == ("discard", "demoted")
+    fallen = await tag.experiment("mar11-3")
+    assert fallen["reason"] == "the further runs of the keep under it are better than it"
+    best = await tag.best()
+    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 9.5)
+    assert (await tag.lab.hash(tag.lab.keys.tag("mar11"))).get("largest_gain") == ""
+
+
 WALKS = [9, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(15, 40))]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from state.records import Experiment
+from state.tags import Tags
 from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, open_tag
 
@@ -163,6 +164,7 @@ async def test_a_first_run_that_was_disturbed_does_not_count(mine: TagUnderTest)
 
     best = (await mine.told("/api/experiment/best", tag="mar11"))["best"]
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", pytest.approx(0.55))
+    assert (await Tags(mine.lab).get("mar11")).baseline_val_bpb == pytest.approx(0.55)
     assert await mine.faults() == []
 
 

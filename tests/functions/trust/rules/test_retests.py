@@ -283,6 +283,10 @@ SELF_TRAINED = the("own", -1, trust="unconfirmed", trainable=False)
         ([OLD, keep("new", -1, -0.1)], Confirm("new")),
         ([OLD, keep("new", -1, 0.1)], Demote("new")),
         ([OLD, keep("new", -1, broke=True)], Demote("new")),
+        (
+            [OLD, contradicted(keep("new", -1, 5, under_way=1))],
+            Demote("new"),
+        ),  # whatever its other run measures
         ([the("old", 0, broke=True), keep("new", -1, 5)], Confirm("new")),
         ([OLD, the("sure", -9)], Confirm("sure")),
         ([OLD, the("sure", -9, broke=True)], Demote("sure")),
