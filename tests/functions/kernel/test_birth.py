@@ -1,4 +1,4 @@
-"""Whether a process is still the one that was named, and which descend from it."""
+"""A process is told from a later one with its pid, and its descendants are known."""
 
 from __future__ import annotations
 
