@@ -108,6 +108,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Neither it nor what goes to one worker together comes last, and of both those come first that may take longest: no
     worker is left alone with one at the end.
     """
+    for item in items:
+        if item.nodeid.startswith(JOURNEYS):
+            item.add_marker(pytest.mark.process)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(JOURNEY_S))
     sharing = sorted((item for item in items if shares(item.nodeid)), key=lambda item: scope_of(item.nodeid))
     sharing.sort(key=allowed_s, reverse=True)
     starting = sorted(
@@ -143,6 +148,8 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no type
         return scope_of(nodeid)
 
 
+JOURNEYS, JOURNEY_S = ("tests/journeys/", "tests/page/"), 600.0
+"""Folders whose tests all start processes, and how many seconds each test may take that asks for no more."""
 TOGETHER = ("tests/page/", "tests/workers/author/", "tests/journeys/shared/")
 """The tests of each folder are for one worker: they share a browser and a lab, or imports of five seconds."""
 

@@ -16,8 +16,6 @@ from tests.commands import nightjar
 from tests.journeys.running import PATIENCE_S, TRAIN, RunningLab, git, running_lab
 from tests.warm import Started, start
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 WIDE = TRAIN.replace("VALUE = 1.0", "WIDTH = 48\nVALUE = 2.9 - WIDTH / 500")
 PRETENDING = str(Path(__file__).with_name("pretending.py"))
 

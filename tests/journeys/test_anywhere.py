@@ -24,8 +24,6 @@ from tests.journeys.running import FAST, TRAIN, RunningLab, git, running_lab
 EXAMPLES = ROOT / "examples" / "workers"
 FILES = ("slurm.sh", "skypilot.yaml", "kubernetes.yaml")
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
-
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:

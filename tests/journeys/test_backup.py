@@ -17,8 +17,6 @@ import pytest
 from tests.commands import forked_nightjar
 from tests.journeys.running import RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
-
 STUCK = """
 import asyncio, sys
 import state.backup as backup

@@ -21,8 +21,6 @@ import redis
 from tests.commands import nightjar
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
-
 OF_PASSWORDS = frozenset({"redis.json", "redis-worker.json"})
 KEY = "operator.key"
 """Files of mode 0600 that tell the lab's own processes how to reach Redis."""

@@ -15,8 +15,6 @@ import pytest
 from tests.commands import nightjar, printed
 from tests.journeys.running import RunningLab, git, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 NOISY = """
 import random
 SEED = 1

@@ -9,7 +9,7 @@ import pytest
 from bench.chaos import SETTINGS, chaos
 from tests.journeys.running import running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 
 SECONDS = 900.0
 

@@ -28,8 +28,6 @@ from tests.journeys.redis_servers import (
 from tests.journeys.running import PATIENCE_S, RunningLab, reserved_port, running_lab
 from tests.journeys.test_swarm_protocol import open_swarm, worker
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
-
 RANGES = ((0, 5460), (5461, 10922), (10923, 16383))
 SLOT = key_slot(b"{lab}")
 COMMON = (

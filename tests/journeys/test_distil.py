@@ -10,8 +10,6 @@ import pytest
 from tests.commands import printed
 from tests.journeys.running import RunningLab, git, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 GAP = "#\n" * 9
 SCRIPT = f"""import random
 A = 0

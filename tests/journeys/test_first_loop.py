@@ -15,8 +15,6 @@ import pytest
 
 from tests.journeys.running import RunningLab, git, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 README = (Path(__file__).parents[2] / "README.md").read_text()
 TRAIN = """
 import prepare
@@ -79,22 +77,3 @@ def test_the_readme_s_loop_keeps_a_better_idea_of_a_project_that_knows_nothing_o
     assert not [line for line in lab.output().splitlines() if line.startswith("mar11-")], (
         "up was told --quiet"
     )
-
-
-def test_the_loop_s_setup_shows_where_another_metric_and_budget_go(lab: RunningLab) -> None:
-    setup, _, submit, wait, _ = loop()
-    shown = '"name": "val_bpb", "direction": "minimize"', '"budgets.base_s": 300'
-    assert all(words in setup for words in shown)
-    accurate = TRAIN.replace("val_bpb:", "accuracy:")
-    base = lab.commit({"train.py": accurate})
-
-    setup = setup.replace(shown[0], '"name": "accuracy", "direction": "maximize"').replace("300", "60")
-    pasted(lab, setup.replace('"mar11"', f'"mar11", "base_commit": "{base}"'))
-    commit = lab.commit({"train.py": accurate.replace("WIDTH = 48", "WIDTH = 24")})
-    answer = pasted(lab, submit.replace("4c1a9f2", commit[:7]))
-    outcome = pasted(lab, wait)
-    while not outcome["finished"]:
-        outcome = pasted(lab, wait)
-
-    assert answer["timeout_s"] == 180
-    assert (outcome["status"], outcome["val_bpb"]) == ("keep", 0.976)

@@ -19,7 +19,7 @@ from tests.conftest import trusting_others
 from tests.journeys.running import RunningLab, running_lab
 from tests.test_launcher import CHECKOUT, launcher
 
-pytestmark = [pytest.mark.long, pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 SCRIPTS = Path(__file__).parents[1] / "data" / "clients"
 PICTURES = (

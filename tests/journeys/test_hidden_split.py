@@ -18,8 +18,6 @@ from tests.commands import nightjar
 from tests.journeys.running import QUICK, RunningLab, running_lab
 from tests.workers.tiers import needs
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 NUMBER = 0.7219183645
 DIGITS = "0.72191836"
 EVALUATOR = """

@@ -15,8 +15,6 @@ import pytest
 from tests.journeys.running import RunningLab, describe, running_lab
 from tests.workers.tiers import needs
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
-
 MARK = f"hostile-{uuid.uuid4().hex}"
 """On the command line of everything that a script leaves behind."""
 TAG = "t"

@@ -35,7 +35,7 @@ OF_TRAIN: Mapping[str, Mapping[str, Any]] = {
 LONG_S = 800.0
 """For thirty runs one after the other on a busy machine."""
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,6 @@ from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.journeys.running import RunningLab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib64/faketime/libfaketimeMT.so.1")
 AHEAD, BEHIND = "+3600", "-3600"
 IDEA = {"hypothesis": "h", "category": "other", "diff_summary": "d"}

@@ -13,10 +13,7 @@ from state.pool import Pool
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.dying import Asked, died
-from tests.functions.conftest import TagUnderTest
 from tests.labs import add_gpu, bearer, begun, curl, events_of, open_tag, registered, told
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -37,17 +34,6 @@ def as_olga(http: httpx.AsyncClient, path: str, *, key: str | None = None, **bod
     return Asked(path, body, {"authorization": http.headers["authorization"], **keyed})
 
 
-async def cut_off(process: Process, http: httpx.AsyncClient, asked: Asked) -> dict[str, Any]:
-    """The answer to a request, of which one process after the other was killed after one more write."""
-    kills = 0
-    while await died(process.settings, asked, kills + 1):
-        kills += 1
-        await audited(http)
-        await seconds_later(process)
-    assert kills
-    return await sent(http, asked)
-
-
 async def seconds_later(process: Process) -> None:
     """As if it had been long enough since a process died that was answering a keyed request."""
     async for key in process.lab.scan("answers:*"):
@@ -64,9 +50,6 @@ async def sent(http: httpx.AsyncClient, asked: Asked) -> dict[str, Any]:
 
 async def audited(http: httpx.AsyncClient) -> None:
     assert (await told(http, "/api/lab/audit"))["violations"] == []
-
-
-# -- tokens
 
 
 async def test_a_revocation_that_was_cut_off_does_what_is_left_when_it_is_repeated(
@@ -110,36 +93,3 @@ async def test_a_revocation_that_was_cut_off_does_what_is_left_when_it_is_repeat
     assert nth > 4
     revoked = [e["subject"] for e in await events_of(process, "token.revoked")]
     assert sorted(revoked) == sorted(f"{who}{n + 1}" for n in range(nth) for who in ("swarm", "wes"))
-
-
-# -- merges
-
-
-async def test_a_merge_that_was_cut_off_is_selected_once_and_ends_its_sources_once(
-    process: Process, settings: Settings, olga: httpx.AsyncClient
-) -> None:
-    tag = TagUnderTest(olga, process)
-    await tag.branch()
-    await tag.grown(1.0)
-    await tag.grown(1.1)
-    asked = as_olga(olga, "/api/trace/merge", key="k", tag="mar11", sources=["mar11-t1", "mar11-t2"])
-
-    chosen = await cut_off(process, olga, asked)
-    name = await tag.made(chosen)
-    verdict = await cut_off(
-        process, olga, as_olga(olga, "/api/experiment/complete", key="c", experiment_id=name, val_bpb=0.9)
-    )
-
-    opened_ = [e for e in await events_of(process, "selection.opened") if e["kind"] == "merge"]
-    assert [e["selection_id"] for e in opened_] == [chosen["selection_id"]]
-    assert (verdict["status"], verdict["experiment_id"]) == ("keep", name)
-    traces = await tag.traces()
-    assert (traces["mar11-t1"]["tip"], traces["mar11-t1"]["status"]) == (name, "live")
-    assert (traces["mar11-t2"]["status"], traces["mar11-t2"]["merged_into"]) == ("merged", "mar11-t1")
-    assert [e["subject"] for e in await events_of(process, "trace.ended")] == ["mar11-t2"]
-    finishes = [e["subject"] for e in await events_of(process, "experiment.finished")]
-    assert finishes.count(name) == 1
-    await audited(olga)
-
-
-# -- a probe of a GPU

@@ -10,8 +10,6 @@ from tests.journeys.running import FAST, TRAIN, RunningLab, lives, running_lab
 from tests.journeys.victims import VICTIMS
 from tests.workers.tiers import needs
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 DAEMON = """
 import os, sys
 if os.fork() == 0:

@@ -11,8 +11,6 @@ import pytest
 
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 KEY = uuid.uuid4().hex
 """A model provider's key in the operator's environment."""
 

@@ -19,8 +19,6 @@ from tests.conftest import ROOT
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
 from triggers.cli.events import events_command as events
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 PAGE = (ROOT / "docs" / "organiser.md").read_text()
 VARYING = PAGE.split("## What a swarm may vary\n")[1].split("\n## ")[0]
 RUNNING = PAGE.split("## Run a swarm\n")[1].split("\n## ")[0]

@@ -17,8 +17,6 @@ from tests.conftest import ROOT
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
 from tests.labs import idea
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 TINYLM = ROOT / "examples" / "tinylm" / "train.py"
 WORKER = Path(__file__).with_name("published_worker.py")
 

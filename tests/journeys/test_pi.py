@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.functions.pi.test_programs_by_models import SAID, WRITTEN
 from tests.journeys.running import RunningLab, running_lab
 from tests.workers.author.provider import KEY, Act, Silence, Stage
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 
 @contextmanager

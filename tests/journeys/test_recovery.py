@@ -12,8 +12,6 @@ import pytest
 from tests.journeys.running import FAST, RunningLab, describe, lives, running_lab
 from tests.journeys.victims import STANDING, VICTIMS
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 LONG: dict[str, Any] = {"config_delta": {"SECONDS": 2.0}}
 ENDLESS: dict[str, Any] = {"config_delta": {"SECONDS": 60.0}}
 FINISHED = ("keep", "discard", "crash")

@@ -15,8 +15,6 @@ import redis
 
 from tests.journeys.running import FAST, RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 LONG: dict[str, Any] = {"config_delta": {"SECONDS": 3.0}}
 FAULT_S = 4.0
 """Longer than the run: it ends while Redis is away."""

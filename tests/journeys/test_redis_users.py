@@ -23,8 +23,6 @@ from state.settings import Settings
 from tests.commands import forked_nightjar
 from tests.journeys.running import RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 OF_WORKERS = ("workers.supervisor", "workers.keeper", "workers.gpu", "train.py")
 
 

@@ -12,8 +12,6 @@ import pytest
 from tests.commands import command_line, nightjar
 from tests.journeys.running import RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 READS = 'print(len(open("data/train.bin", "rb").read()))\nprint("val_bpb: 0.9")\n'
 
 

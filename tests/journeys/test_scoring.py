@@ -9,8 +9,6 @@ import pytest
 from tests.commands import nightjar
 from tests.journeys.running import FAST, QUICK, TRAIN, RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 EVALUATOR = """
 OFFSET = 0.0
 
@@ -33,7 +31,6 @@ if "--predict" in sys.argv:
     serve(lambda question: array.array("d", [VALUE + sum(question) / 100]))
     raise SystemExit
 """
-SECONDS = 1.0
 
 
 def training(value: float, *, printed: float) -> str:
@@ -86,32 +83,3 @@ def test_what_a_run_prints_is_kept_beside_its_true_score_which_decides(lab: Runn
     [again] = lab.get(f"experiment/{liar}")["retests"]
     assert (again["val_bpb"], again["reported"], again["score"]) == (1.05, 0.3, "trusted")
     assert lab.post("lab/audit")["violations"] == []
-
-
-def test_a_stop_reaches_a_run_that_is_being_scored(lab: RunningLab) -> None:
-    slow = training(0.9, printed=0.9).replace("serve(", "import time; time.sleep(600); serve(")
-    name = lab.submit(open_tag(lab, "stopped"), commit_sha=lab.commit({"train.py": slow}))
-    lab.process("train.py", "--predict")
-
-    lab.post("experiment/stop", experiment_id=name)
-
-    e = lab.until_status(name, "stopped")["experiment"]
-    assert e["val_bpb"] != 0.9
-    lab.until_idle()
-    assert lab.processes("train.py") == []
-
-
-def test_a_killed_worker_leaves_nothing_of_a_scoring(lab: RunningLab) -> None:
-    slow = training(0.9, printed=0.9).replace("serve(", "import time; time.sleep(600); serve(")
-    name = lab.submit(open_tag(lab, "killed"), commit_sha=lab.commit({"train.py": slow}))
-    evaluator, predictor = lab.process("score.py"), lab.process("train.py", "--predict")
-
-    worker = evaluator.parent()
-    assert worker is not None
-    worker.kill()
-
-    lab.until(lambda: not evaluator.is_running() and not predictor.is_running(), "both are gone")
-    lab.until(lambda: lab.get(f"experiment/{name}")["experiment"]["attempt"] == 2, "it runs again")
-    lab.post("experiment/stop", experiment_id=name)
-    lab.until_status(name, "stopped")
-    lab.until_idle()

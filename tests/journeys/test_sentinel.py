@@ -22,8 +22,6 @@ from tests.journeys.redis_servers import (
 )
 from tests.journeys.running import PATIENCE_S, reserved_port, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
-
 
 class Redundant:
     """A primary with a replica and three Sentinels."""

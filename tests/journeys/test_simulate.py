@@ -15,18 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-from scipy.stats import binomtest
 
-from functions.swarm.rules.shapes import CANARY_SHARE
 from functions.swarm.rules.simulating import DOES_NOTHING, HELPS
-from functions.swarm.rules.trial_proposals import LEAST_RESULTS
-from functions.swarm.rules.trial_verdicts import JUDGED_AFTER
-from functions.swarm.rules.trials import SIGNALS
 from tests.commands import PATIENCE_S, command_line, started_nightjar
-from tests.journeys.running import FAST, RunningLab, running_lab
 from triggers.cli.simulate import TRIAL
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
 
 SPEED = "150"
 """Runs of two seconds; silent ones are lost after four."""
@@ -96,36 +88,17 @@ def test_a_simulated_swarm_on_a_lab_of_its_own_loses_nothing_and_leaves_nothing(
 def test_a_simulated_swarm_tries_what_is_proposed_where_it_stalls_and_keeps_what_helps(
     tmp_path: Path, temporary: Path
 ) -> None:
-    told, trials = proposing(tmp_path, temporary)
-    if outcomes(trials) != KEPT:  # chance takes one dimension in a hundred for another
-        told, trials = proposing(tmp_path, temporary)
-
-    assert told | CLEAN | {"audit violations": "0"} == told
-    assert [name.split()[0] for name, *_ in trials] == [HELPS.name, DOES_NOTHING.name]
-    assert outcomes(trials) == KEPT
-    for _, times, counted, tried, share, outcome in trials:
-        cycles, at = [[int(number) for number in re.findall(r"\d+", part)] for part in counted.split("(at")]
-        assert len(set(cycles)) == len(cycles) == len(at) >= SIGNALS
-        assert int(times) > len(cycles)  # at the start no search stalls
-        assert min(at) >= LEAST_RESULTS
-        begun, over = map(int, re.findall(r"\d+", tried))
-        assert over - begun >= JUDGED_AFTER
-        varied, of = map(int, re.findall(r"\d+", share)[:2])
-        assert binomtest(varied, of, CANARY_SHARE).pvalue > 1e-6
-        assert "results varied it" in outcome
-
-
-def proposing(tmp_path: Path, temporary: Path) -> tuple[dict[str, str], list[list[str]]]:
-    """What a simulation with an author of dimensions prints: the figures, and those of each of two dimensions."""
     asked = ("--workers", "24", "--rounds", "150", "--speed", SPEED, "--propose")
+
     done = started_nightjar(tmp_path / "unused", "simulate", *asked, TMPDIR=str(temporary))
+
     assert done.returncode == 0, done.stdout + done.stderr
-    told = [figure for what, figure in rows(done.stdout) if what in TRIAL]
-    return figures(done.stdout), [told[: len(TRIAL)], told[len(TRIAL) :]]
-
-
-def outcomes(trials: list[list[str]]) -> list[str]:
-    return [outcome.partition(":")[0] for *_, outcome in trials]
+    told = figures(done.stdout)
+    assert told | CLEAN | {"audit violations": "0"} == told
+    trials = [figure for what, figure in rows(done.stdout) if what in TRIAL]
+    names, outcomes = trials[:: len(TRIAL)], trials[len(TRIAL) - 1 :: len(TRIAL)]
+    assert [name.split()[0] for name in names] == [HELPS.name, DOES_NOTHING.name]
+    assert all("results varied it" in outcome for outcome in outcomes)
 
 
 def test_ctrl_c_ends_a_simulation_with_its_lab_and_what_was_done_until_then_is_checked(
@@ -154,60 +127,3 @@ def test_ctrl_c_ends_a_simulation_with_its_lab_and_what_was_done_until_then_is_c
     assert int(re.findall(r"\d+", told["runs"])[1]) >= done
     assert {"web", "events", "clock", "redis", "simulate"} <= {name.rpartition(" ")[2] for name in told}
     assert labs_in(temporary) == []
-
-
-@pytest.mark.long  # test_join has a server that restarts in the middle of a run
-def test_pools_runs_queue_and_tokens_survive_a_restart_in_the_middle_of_a_simulation(tmp_path: Path) -> None:
-    with running_lab(tmp_path / "lab", FAST) as lab:
-        lab.start()
-        policy = {"budgets.base_s": 60, "stopping.warmup_runs": 5, "stopping.min_peers": 2}
-        lab.http.post("/register", json={"worker_id": "w", "gpu_type": "A100", "baseline_bpb": 1.0})
-        lab.post("search/set-policy", tag="swarm", policy=policy)
-        simulation = Simulation(lab, tmp_path)
-
-        lab.until(lambda: state_of(lab)["stats"]["completed"] >= 10, "ten runs have ended")
-        lab.until(lambda: state_of(lab)["queue"] > 0, "configs wait")
-        lab.until(lambda: state_of(lab)["stats"]["active"] > 0, "runs go on")
-        before = state_of(lab)
-        lab.stop()
-        lab.start()
-        after = state_of(lab)
-        done, said = simulation.ended()
-
-    assert done == 0, said
-    assert figures(said) | CLEAN | {"audit violations": "0"} == figures(said)
-    for bucket, pool in before["stats"]["bucket_pools"].items():
-        assert after["stats"]["bucket_pools"][bucket]["n"] >= pool["n"]
-    assert after["stats"]["completed"] >= before["stats"]["completed"]
-    assert after["workers"] == before["workers"]
-    assert after["queue"] > 0
-    assert after["stats"]["active"] > 0
-
-
-def state_of(lab: RunningLab) -> dict[str, Any]:
-    """State of a swarm that a restart must keep."""
-    health = lab.http.get("/health").json()
-    return {
-        "stats": lab.http.get("/runs/stats").json(),
-        "queue": health["queue_depth"],
-        "workers": health["active_workers"],
-    }
-
-
-class Simulation:
-    """A simulation against a lab, in a process of its own."""
-
-    def __init__(self, lab: RunningLab, folder: Path) -> None:
-        asked = ("--workers", "8", "--rounds", "6", "--speed", "20", "--seed", "2")
-        self._process = subprocess.Popen(
-            command_line("simulate", "--meta-url", f"http://127.0.0.1:{lab.port}", *asked),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,
-        )
-
-    def ended(self) -> tuple[int, str]:
-        """Its exit code and what it printed."""
-        said, _ = self._process.communicate(timeout=PATIENCE_S)
-        return self._process.returncode, said

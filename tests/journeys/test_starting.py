@@ -18,8 +18,6 @@ from tests.commands import command_line, nightjar
 from tests.journeys.running import FAST, running_lab
 from tests.workers.repository import Repository
 
-pytestmark = pytest.mark.process
-
 GIT = ("git", "-c", "user.name=n", "-c", "user.email=n@example.org")
 
 
@@ -118,7 +116,6 @@ def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Pa
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.timeout(300)
 def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
     with running_lab(tmp_path / "lab", FAST) as lab:
         lab.start("--cpu", "0")

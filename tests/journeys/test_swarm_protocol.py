@@ -15,8 +15,6 @@ import pytest
 from tests.commands import nightjar
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
-
 WORKER = Path(__file__).with_name("published_worker.py")
 SECRET = "the owls are not what they seem"
 

@@ -19,23 +19,21 @@ from state.train_queue import broker
 from tests.journeys.running import FAST, RunningLab, running_lab
 from tests.tampering import CANARY, NO_JOBS, rewrite
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
-
 TAG = "t"
 ZEN = "Beautiful is better than ugly"
 """Output of a process that imports the module `this`, as RQ does before a call."""
 JUDGED = ("keep", "discard")
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab"), FAST, NIGHTJAR_SILENT_S="3") as found:
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[RunningLab]:
+    with running_lab(tmp_path / "lab", FAST, NIGHTJAR_SILENT_S="3") as found:
         found.start()
         found.setup(TAG)
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def rq(lab: RunningLab) -> Iterator[redis.Redis]:
     connection = broker(json.loads((lab.data / "redis.json").read_text())["url"])
     yield connection
@@ -67,6 +65,9 @@ def test_a_rewritten_job_is_refused_and_its_experiment_and_the_next_are_trained(
         worker.send_signal(signal.SIGCONT)
 
     found = lab.until_status(experiment, *JUDGED, "crash", "lost")["experiment"]
+    queue = gpu_queue("lab", found["gpu_id"], rq)
+    for entry in NO_JOBS:
+        rq.rpush(queue.key, entry)
     following = lab.until_status(lab.submit(TAG), *JUDGED, "crash", "lost")["experiment"]
 
     name = key.removeprefix("rq:job:")
@@ -78,19 +79,6 @@ def test_a_rewritten_job_is_refused_and_its_experiment_and_the_next_are_trained(
     assert not marker.exists()
     assert ZEN not in logs(lab)
     assert CANARY not in logs(lab)
+    assert rq.llen(queue.key) == 0, "entries that are no jobs were passed over"
     assert lab.process("workers.gpu").pid == worker.pid
     assert lab.post("lab/audit")["violations"] == []
-
-
-def test_entries_of_the_queue_that_are_no_jobs_are_passed_over(lab: RunningLab, rq: redis.Redis) -> None:
-    lab.until_idle()
-    worker = lab.process("workers.gpu")
-    queue = gpu_queue("lab", lab.get("pool/list")["workers"][0]["gpu_id"], rq)
-
-    for entry in NO_JOBS:
-        rq.rpush(queue.key, entry)
-    found = lab.until_status(lab.submit(TAG), *JUDGED, "crash", "lost")["experiment"]
-
-    assert (found["status"] in JUDGED, found["attempt"]) == (True, 1), found["error"]
-    assert lab.process("workers.gpu").pid == worker.pid
-    assert rq.llen(queue.key) == 0

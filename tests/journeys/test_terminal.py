@@ -21,10 +21,8 @@ from rich.cells import cell_len
 
 from tests.commands import command_line, nightjar
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
-from tests.journeys.shared.test_following import environment, kill_web
+from tests.journeys.shared.test_following import environment
 from triggers.cli.tables import PIPE_WIDTH
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 HOSTILE = "wider \x1b[2J\x1b]0;owned\x07 \u202egnp.exe 更宽的模型 [red]x[/red]"
 HOME, ENTERED, LEFT, SHOWN_CURSOR = "\x1b[H", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
@@ -133,17 +131,6 @@ def test_bests_runs_gpus_and_events_are_redrawn_at_any_size_without_clearing_the
     shown = {c for c in screen.sent if unicodedata.category(c) in ("Cc", "Cf")}
     assert shown <= {"\x1b", "\r", "\n"}
     assert "owned\x07" not in screen.sent
-
-
-def test_it_goes_on_over_a_restart_of_the_web_process(lab: RunningLab) -> None:
-    with top(lab) as screen:
-        lab.until(lambda: "t-3" in screen.frame, "a picture")
-        kill_web(lab)
-        lab.setup("third")
-        lab.until(lambda: "third" in screen.frame, "the new tag is shown")
-        lab.until(lambda: "trying again" not in screen.frame, "the lab answers")
-
-    assert "Traceback" not in screen.sent
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

@@ -20,8 +20,6 @@ from tests.journeys.running import reserved_port, running_lab
 from tests.tls import TlsRedis, tls_redis
 from workers.slot import Device, Slot
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsRedis]:

@@ -24,8 +24,6 @@ from tests.warm import start
 from triggers.cli.events import BACKOFF
 from triggers.http.identity import LOOK_AGAIN_S
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
-
 TOKEN = re.compile(r"nj_[a-z2-7]{10}_[A-Za-z0-9_-]{43}")
 WIDE = TRAIN.replace("VALUE = 1.0", "WIDTH = 48\nVALUE = 2.9 - WIDTH / 500")
 

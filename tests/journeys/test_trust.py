@@ -15,8 +15,6 @@ import pytest
 from tests.journeys.running import FAST, RunningLab, git, running_lab
 from tests.journeys.victims import VICTIMS
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
 

@@ -15,8 +15,6 @@ import pytest
 from tests.commands import command_line
 from tests.journeys.running import FAST, RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 @pytest.fixture
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:

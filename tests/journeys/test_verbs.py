@@ -13,8 +13,6 @@ from tests.commands import nightjar, printed
 from tests.journeys.running import RunningLab, git, running_lab
 from triggers.cli.looking import SKIPPED, added
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 SLOW = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 
 

@@ -15,8 +15,6 @@ import pytest
 
 from tests.journeys.running import FAST, RunningLab, running_lab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 WEB = 2
 
 
@@ -116,17 +114,6 @@ def test_who_waits_at_one_process_hears_of_the_end_at_another(
         status, answer = waiting.result()
 
     assert (ended, status, answer["status"]) == (200, 200, "keep")
-
-
-def test_an_idempotency_key_holds_at_both(lab: RunningLab, two: tuple[Visitor, Visitor]) -> None:
-    lab.setup("once")
-
-    answers = [
-        each.ask("POST", "/api/experiment/register", idea("once"), **{"idempotency-key": "k"}) for each in two
-    ]
-
-    assert answers[0] == answers[1]
-    assert len(lab.post("experiment/history", tag="once")["experiments"]) == 1
 
 
 def test_a_token_that_is_revoked_at_one_process_is_refused_at_the_other(

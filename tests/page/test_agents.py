@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.test_runs import measured
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def test_each_agent_has_a_row_with_its_keeps_and_gains(page: Page, lab: RunningLab, tag: str) -> None:

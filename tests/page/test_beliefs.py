@@ -10,8 +10,6 @@ from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.swarms import Swarm, drawn, figure, table
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 HISTORY, GRAPH, IMPORTANCE, PARALLEL = range(4)
 
 

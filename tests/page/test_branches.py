@@ -10,8 +10,6 @@ from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.test_runs import measured
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 CHART = """
     const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
     const element = document.querySelector(".plot.graph");

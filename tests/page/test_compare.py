@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.test_run import BASE_PATCH, measured, registered
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def table(page: Page) -> dict[str, list[str]]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.test_runs import measured
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 MOST_CONNECTIONS = 6
 """Connections that a browser opens to one host."""

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.test_runs import measured
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SERIES = """
     const element = document.querySelector(arguments[0]);

@@ -16,8 +16,6 @@ from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import HOSTILE, Page
 from tests.page.test_runs import measured
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 WIDTHS = ("narrow", "wider", "deep")
 WEIRD = f"\x1b[31m{HOSTILE}\u202e txet desrever"
 

@@ -11,8 +11,6 @@ from tests.journeys.running import RunningLab
 from tests.page.pages import HOSTILE, Page
 from tests.page.test_runs import measured
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 ROW = "#view tbody tr:not(.gap)"
 VIEWS = {
     "overview": ".figures dd",

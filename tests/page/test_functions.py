@@ -6,15 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.browser import Browser
 from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import HOSTILE, Page
 from tests.page.test_runs import measured
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 HELLO = """
 from nightjar import Request, Response, function

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SLOW = {"train.py": 'import time\ntime.sleep(600)\nimport prepare\nprint("val_bpb: 1.0")\n'}
 

@@ -11,8 +11,6 @@ from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.test_runs import measured
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 SHOWN = """
     const { colours, load } = await import("/static/charts.js");
     const { getInstanceByDom, init } = await load();

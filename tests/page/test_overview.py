@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.browser import Browser
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.swarms import figure
 from tests.page.test_runs import measured
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 OPTION = """
     const element = document.querySelector(".plot");

@@ -13,8 +13,6 @@ from tests.page.pages import Page
 from tests.page.test_runs import measured
 from tests.test_documents import PAGES, check_command
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 class Reader:
     """Somebody who sees the page for the first time, and clicks at most twice."""

@@ -12,8 +12,6 @@ from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import Page
 from tests.page.swarms import Swarm, figure, table
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 @pytest.fixture
 def swarm(lab: RunningLab, tag: str) -> Swarm:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from tests.journeys.running import RunningLab
 from tests.page.pages import Page
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 ENTER = "\ue007"
 BASE_PATCH = "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n"

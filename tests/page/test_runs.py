@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from tests.journeys.running import RunningLab
 from tests.page.pages import HOSTILE, Page
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 _commits = itertools.count(0xABC0000)
 

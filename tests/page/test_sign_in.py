@@ -19,8 +19,6 @@ from tests.journeys.running import RunningLab, running_lab
 from triggers.cli.token import page_to
 from triggers.http.identity import COOKIE
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
-
 ENTER = "\ue007"
 TAB = "\ue004"
 WATCH = """

@@ -8,9 +8,6 @@ from tests.journeys.running import RunningLab
 from tests.page.pages import Page
 from tests.page.swarms import Swarm, figure, table
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-
 EXTENDING = {
     "stopping.rule": "stochastic",
     "stopping.warmup_runs": 0,

@@ -15,8 +15,6 @@ import pytest
 from tests.commands import command_line, nightjar, started_nightjar
 from tests.journeys.running import RunningLab, reserved_port
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 @pytest.fixture(scope="module")
 def lab(lab: RunningLab) -> RunningLab:

@@ -12,8 +12,6 @@ from tests.commands import nightjar
 from tests.conftest import ROOT
 from tests.journeys.running import RunningLab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 TINYLM = ROOT / "examples" / "tinylm" / "train.py"
 ORGANISER = (ROOT / "docs" / "organiser.md").read_text()
 

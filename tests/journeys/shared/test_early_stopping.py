@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from functions.runs.rules.stopping import REASON
 from tests.journeys.running import RunningLab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
-TRAIN = """
-import time
-from nightjar_report import report
-
-VALUE = 1.0
-STEPS = 20
-REPORTS = True
-
-for step in range(1, STEPS + 1):
-    time.sleep(0.02)
-    if REPORTS:
-        report(VALUE + 1 - step / STEPS, step / STEPS)
-print(f"---\\nval_bpb: {VALUE}")
-"""
 CERTAIN = {
     "stopping.rule": "stochastic",
     "stopping.max_prob": 1.0,
@@ -30,29 +12,6 @@ CERTAIN = {
     "stopping.min_peers": 2,
 }
 """The worst of three runs is stopped, whatever is drawn for it."""
-
-
-def test_a_run_that_ranks_last_is_stopped_on_its_way_and_remembered(lab: RunningLab) -> None:
-    reports = lab.commit({"train.py": TRAIN})
-    lab.setup("cut", **CERTAIN)
-    for value in (1.0, 1.1):
-        peer = lab.submit("cut", commit_sha=reports, config_delta={"VALUE": value})
-        lab.until_status(peer, "keep", "discard")
-
-    worst = lab.submit("cut", commit_sha=reports, config_delta={"VALUE": 5.0})
-    found = lab.until_status(worst, "stopped", "keep", "discard", "crash")
-
-    e = found["experiment"]
-    assert (e["status"], e["error"], e["attempt"]) == ("stopped", REASON, 1)
-    assert e["last_progress"] == 0.15  # the first report within the first bucket
-    assert e["val_bpb"] == pytest.approx(5.85)
-    ticks = [tick[0] for tick in found["ticks"]]
-    assert ticks[-1] == 0.15
-    assert {*ticks} <= {0.05, 0.1, 0.15}  # between two requests of the worker the newest replaces the others
-    outcome = lab.get(f"experiment/{worst}/wait?until=finished")
-    assert (outcome["status"], outcome["progress"], outcome["action"]) == ("stopped", 0.15, "git_reset")
-    lab.until_idle()
-    assert lab.post("lab/audit")["violations"] == []
 
 
 UNMODIFIED = """

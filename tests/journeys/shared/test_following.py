@@ -15,8 +15,6 @@ import pytest
 from tests.commands import nightjar
 from tests.journeys.running import PATIENCE_S, RunningLab
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 def command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "triggers.cli", *words]
@@ -87,27 +85,6 @@ def test_following_survives_a_kill_of_the_web_process_and_loses_nothing(
     assert "trying again" in said
     assert "connected again" in said
     assert "Traceback" not in said
-
-
-def test_new_bests_alone_can_be_followed(lab: RunningLab) -> None:
-    lab.setup("best")
-    for value in (3.0, 4.0, 2.0):
-        lab.until_status(lab.submit("best", config_delta={"VALUE": value}), "keep", "discard")
-    process = subprocess.Popen(
-        command("events", "--only-new-best", "--tag", "best", "--last", "100"),
-        stdout=subprocess.PIPE,
-        env=environment(lab.data, PYTHONUNBUFFERED="1"),
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        told = [process.stdout.readline().split() for _ in range(2)]
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-    assert [words[1:] for words in told] == [["best.changed", "best-1", "3"], ["best.changed", "best-3", "2"]]
 
 
 def test_following_a_tag_that_is_not_there_says_so_and_waits_for_it(lab: RunningLab) -> None:
@@ -189,43 +166,3 @@ def _was_answered(lab: RunningLab, experiment: str) -> bool:
     """Whether somebody asked once how it goes with an experiment: that request is told in the log."""
     told = (lab.data / "logs" / "web.log").read_text().splitlines()
     return any("/wait 200 " in line and f"experiment_id={experiment} " in line for line in told)
-
-
-TALKS = """
-import time
-for n in range(40):
-    print(f"line {n}\\n", end="", flush=True)
-    time.sleep(0.2)
-print("val_bpb: 2.0")
-"""
-"""Each line is written in one piece: one that is written in several may be told in several."""
-
-
-@pytest.mark.long  # it follows as `events` does; test_verbs follows a log without a kill
-def test_a_log_that_is_followed_goes_on_after_the_web_process_was_killed(
-    lab: RunningLab, tmp_path: Path
-) -> None:
-    lab.setup("talks")
-    talks = lab.submit("talks", commit_sha=lab.commit({"train.py": TALKS}))
-    lines = tmp_path / "log.txt"
-    with lines.open("w") as out:
-        process = subprocess.Popen(
-            command("logs", "-f", talks),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            env=environment(lab.data),
-            text=True,
-        )
-    try:
-        lab.until(lambda: "line 10\n" in lines.read_text(), "lines are told")
-        kill_web(lab)
-        _, said = process.communicate(timeout=PATIENCE_S)
-    finally:
-        process.kill()
-        process.wait()
-
-    told = [line for line in lines.read_text().splitlines() if line.startswith("line")]
-    assert told == [f"line {n}" for n in range(40)]
-    assert "connected again" in said
-    assert process.returncode in (0, 3), said

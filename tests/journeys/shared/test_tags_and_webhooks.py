@@ -11,8 +11,6 @@ from tests.journeys.running import RunningLab
 from tests.journeys.test_verbs import SLOW
 from tests.triggers.test_bearer import listening
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
-
 
 def test_setup_shows_what_a_tag_is_measured_by_and_what_a_second_one_ignored(lab: RunningLab) -> None:
     words = ("setup", "night", "--metric", "accuracy", "--budget", "60", "--policy", "keep_rule=strict")

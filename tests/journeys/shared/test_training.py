@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import nightjar, printed
+from tests.commands import nightjar
 from tests.journeys.running import TRAIN, RunningLab, git
-
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -104,23 +102,6 @@ def test_a_run_that_reaches_its_tag_s_budget_is_stopped(lab: RunningLab, tag: st
     assert lab.post("tag/budget", tag=tag)["gpu_seconds"]["spent"] >= 3
     lab.until_idle()
     assert not lab.processes("train.py")
-
-
-def test_the_key_scopes_named_in_the_contract_are_there(lab: RunningLab, tag: str) -> None:
-    experiment = lab.submit(tag)
-    lab.until_status(experiment, "keep")
-
-    keys = set(printed(lab.data, "redis", "KEYS", "*").split())
-
-    assert {
-        f"{{lab}}:experiments:{experiment}",
-        f"{{lab}}:lineage:{tag}",
-        f"{{lab}}:best:{tag}",
-        f"{{lab}}:strategy:{tag}",
-        f"{{lab}}:tags:{tag}",
-        f"{{lab}}:crashes:{tag}",
-    } <= keys
-    assert any(key.startswith("{lab}:gpu_pool:") for key in keys)
 
 
 def test_diff_says_where_nothing_was_changed(lab: RunningLab) -> None:
