@@ -1,7 +1,6 @@
 """A coding agent's command line that thinks nothing: `python pretending.py WHAT`, with its charter on standard input.
 
 work      tries one idea with the charter's own commands, says what it cost, and exits
-exit      exits at once
 limit     says that it has met a usage limit, and exits
 names     prints its words and the names in its environment, and exits
 hang      says hello and is silent for ever, with children that have cut every tie
@@ -26,8 +25,6 @@ def main(what: str, given: str) -> int:
     match what:
         case "work":
             wait_for(work(charter, blocks), blocks)
-        case "exit":
-            return 3
         case "limit":
             print("usage limit reached, resets 3am", flush=True)
             return 1

@@ -90,7 +90,7 @@ def test_agents_that_exit_after_each_idea_work_until_the_budget_is_spent(lab: Ru
     lab.setup("spent", baseline_first=False)
     lab.post("tag/budget", tag="spent", runs=4)
 
-    with agents(lab, "spent", "-n", "2", "--name", "ada", *pretend("work")) as process:
+    with agents(lab, "spent", "-n", "2", "--name", "ada", *pretend("work"), "{program}") as process:
         code, said = process.told()
 
     assert code == 0, said
@@ -118,6 +118,7 @@ def test_an_agent_s_token_is_narrow_seen_in_no_process_list_and_revoked_at_the_e
         auth = (lab.data / "agents" / "narrow" / "agent" / "clone" / ".nightjar" / "auth").read_text()
         secret = auth.removeprefix("Authorization: Bearer ").strip()
         lines = [word for p in psutil.process_iter(["cmdline"]) for word in p.info["cmdline"] or () if word]
+        second = nightjar(lab.data, "agent", "--tag", "narrow", "--repo", str(lab.repo), "--", "true")
         seen = lab.until(
             lambda: [a for a in lab.get("lab/status")["agents"] if a["tag"] == "narrow"], "the lab shows it"
         )
@@ -126,6 +127,7 @@ def test_an_agent_s_token_is_narrow_seen_in_no_process_list_and_revoked_at_the_e
         code, said = process.told()
 
     assert code == 0, said
+    assert (second.returncode, "agent is at work on narrow already" in second.stderr) == (1, True)
     assert [(a["agent"], a["starts"], a["tokens"]) for a in seen] == [("agent", 1, None)]
     assert "agent agent on narrow: " in status
     assert [a for a in lab.get("lab/status")["agents"] if a["tag"] == "narrow"] == []
@@ -164,46 +166,18 @@ def test_one_that_comes_to_nothing_is_started_again_and_given_up(lab: RunningLab
     assert left_of(place) == []
 
 
-def test_a_file_is_handed_over_where_the_command_names_it(lab: RunningLab) -> None:
-    lab.setup("file", baseline_first=False)
-    lab.post("tag/budget", tag="file", runs=1)
-
-    with agents(lab, "file", *pretend("work"), "{program}") as process:
-        code, said = process.told()
-
-    assert code == 0, said
-    assert lab.status("file-1") == "keep"
-
-
-def test_each_agent_is_told_its_lab_tag_and_name_by_its_command_and_its_environment(lab: RunningLab) -> None:
-    words = ("--name={name}", "--tag={tag}")
-
-    with agents(lab, "named", "-n", "2", "--starts", "1", *pretend("names"), *words) as process:
-        process.told()
-
-    for name in ("agent-1", "agent-2"):
-        log = (lab.data / "agents" / "named" / name / "log").read_text()
-        assert f"told: --name={name} --tag=named http://127.0.0.1:{lab.port} named {name}\n" in log
-
-
-def test_a_command_of_the_folder_here_is_found_in_the_clone_too(lab: RunningLab) -> None:
+def test_a_command_of_the_folder_here_is_told_its_lab_tag_and_name_in_the_clone(lab: RunningLab) -> None:
     here = lab.data.parent / "tool"
-    here.write_text(f"#!/bin/sh\nexec {sys.executable} {PRETENDING} exit\n")
+    here.write_text(f'#!/bin/sh\nexec {sys.executable} {PRETENDING} names "$@"\n')
     here.chmod(0o755)
+    words = ("--", "./tool", "--name={name}", "--tag={tag}")
 
-    with agents(lab, "here", "--starts", "1", "--", "./tool") as process:
+    with agents(lab, "named", "-n", "2", "--starts", "1", *words) as process:
         code, said = process.told()
 
     assert code == 1
-    assert "it ended with exit code 3" in said
-
-
-def test_one_agent_is_not_kept_at_work_twice(lab: RunningLab) -> None:
-    with agents(lab, "twice", *pretend("hang")) as process:
-        until_at_work(lab, "twice")
-        second = nightjar(lab.data, "agent", "--tag", "twice", "--repo", str(lab.repo), "--", "true")
-        process.send_signal(signal.SIGTERM)
-        process.told()
-
-    assert second.returncode == 1
-    assert "agent is at work on twice already" in second.stderr
+    assert "it ended with exit code 0" in said
+    for name in ("agent-1", "agent-2"):
+        log = (lab.data / "agents" / "named" / name / "log").read_text()
+        assert f"told: --name={name} --tag=named http://127.0.0.1:{lab.port} named {name}\n" in log
+        assert "hello, 0 characters" not in log, "its charter is on standard input"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import textwrap
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import psutil
 import pytest
@@ -60,18 +59,6 @@ SCRIPTS = {
         "timeout",
         timeout_s=2,
     ),
-    "forks-grandchildren": Script(
-        """
-        for _ in range(3):
-            if os.fork() == 0:
-                subprocess.Popen(sleeper("forks-grandchildren"))
-                time.sleep(600)
-        until_ready()
-        print("---\\nval_bpb: 1.5", flush=True)
-        """,
-        JUDGED,
-        value=1.5,
-    ),
     "escapes-by-setsid": Script(
         """
         if os.fork() == 0:
@@ -86,16 +73,6 @@ SCRIPTS = {
         JUDGED,
         value=1.25,
     ),
-    "floods-stdout": Script(
-        """
-        line = b"step 00001 | loss: 1.0 | " + b"x" * 1000 + b"\\n"
-        for _ in range(100):
-            os.write(1, line * 1000)
-        print("---\\nval_bpb: 1.75", flush=True)
-        """,
-        JUDGED,
-        value=1.75,
-    ),
     "fills-the-disk": Script(
         """
         for nth in range(60):
@@ -109,24 +86,30 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    settings = {
-        "NIGHTJAR_RUN_DISK_MB": "40",
-        "NIGHTJAR_STALE_S": "60",
-    }
-    with running_lab(tmp_path_factory.mktemp("lab"), **settings) as found:
-        found.start(
-            "--cpu", "2", "--isolation", needs("landlock")
-        )  # without namespaces it is harder to end a run
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[RunningLab]:
+    settings = {"NIGHTJAR_RUN_DISK_MB": "40", "NIGHTJAR_STALE_S": "60"}
+    with running_lab(tmp_path / "lab", **settings) as found:
+        # without namespaces it is harder to end a run
+        found.start("--cpu", "2", "--isolation", needs("landlock"))
         found.setup(TAG, **{"budgets.max_timeout_s": 300})
         yield found
 
 
-@pytest.fixture(scope="module")
-def experiments(lab: RunningLab) -> dict[str, str]:
-    """The experiment of each script; all are submitted together, on two slots."""
-    return {
+def left_behind() -> list[str]:
+    """What lives of the scripts."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if MARK in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(describe(process))
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_script_gets_the_verdict_it_earns_and_nothing_of_it_lives(lab: RunningLab) -> None:
+    experiments = {
         name: lab.submit(
             TAG,
             commit_sha=lab.commit({"train.py": LEAVE_BEHIND + textwrap.dedent(script.text)}),
@@ -135,60 +118,16 @@ def experiments(lab: RunningLab) -> dict[str, str]:
         for name, script in SCRIPTS.items()
     }
 
-
-def left_behind(name: str = "") -> list[str]:
-    """What lives of a script, or of any."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if f"{MARK}-{name}" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(describe(process))
-        except psutil.Error:
-            continue
-    return found
-
-
-def finished(lab: RunningLab, experiment: str) -> dict[str, Any]:
-    """The experiment, once it is over; those before it in the queue may take as long as it does."""
-    patience = len(SCRIPTS)
-    while lab.status(experiment) not in FINISHED and patience > 0:
-        patience -= 1
-        with contextlib.suppress(AssertionError):
-            lab.until_status(experiment, *FINISHED)
-    found: dict[str, Any] = lab.get(f"experiment/{experiment}")["experiment"]
-    return found
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_gets_the_verdict_it_earns_and_nothing_of_it_lives(
-    lab: RunningLab, experiments: dict[str, str], name: str
-) -> None:
-    script = SCRIPTS[name]
-
-    e = finished(lab, experiments[name])
-
-    assert e["status"] in script.status, e["error"]
-    assert (e["error_kind"], e["val_bpb"], e["attempt"]) == (script.kind, script.value, 1)
-    lab.until(lambda: not left_behind(name), f"nothing of {name} lives")
-    lab.until(
-        lambda: experiments[name] not in [w["holder"] for w in lab.get("pool/list")["workers"]],
-        f"the slot of {name} is free",
-    )
-
-
-def test_after_all_of_them_both_slots_train_an_honest_script(
-    lab: RunningLab, experiments: dict[str, str]
-) -> None:
-    for experiment in experiments.values():
-        finished(lab, experiment)
+    for name, script in SCRIPTS.items():
+        e = lab.until_status(experiments[name], *FINISHED)["experiment"]
+        assert e["status"] in script.status, e["error"]
+        assert (e["error_kind"], e["val_bpb"], e["attempt"]) == (script.kind, script.value, 1)
+    lab.until(lambda: not left_behind(), "nothing of them lives")
     lab.until_idle()
     slots = [worker["gpu_id"] for worker in lab.get("pool/list")["workers"]]
-
     honest = [lab.submit(TAG, gpu_id=slot) for slot in slots]
-
     assert len(slots) == 2
-    assert [finished(lab, e)["val_bpb"] for e in honest] == [1.0, 1.0]
-    assert left_behind() == []
+    assert [lab.until_status(e, *FINISHED)["experiment"]["val_bpb"] for e in honest] == [1.0, 1.0]
     lab.until_idle()
     assert lab.post("lab/audit")["violations"] == []
     assert not any((lab.data / "work").glob("*/*"))

@@ -32,10 +32,6 @@ OF_TRAIN: Mapping[str, Mapping[str, Any]] = {
     "LR": {"dtype": "float_log", "min": 1e-4, "max": 1e-1},
     "LAYERS": {"dtype": "int", "min": 1, "max": 8},
 }
-LONG_S = 800.0
-"""For thirty runs one after the other on a busy machine."""
-
-pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -136,16 +132,13 @@ def expected(original: str, delta: Mapping[str, object], budget: int) -> str:
     return re.sub(r"(?m)^SEED = \d+", "SEED = N", original)
 
 
-@pytest.mark.parametrize(
-    ("each", "base_s"), [(1, 1), pytest.param(15, 5, marks=pytest.mark.long, id="thirty-runs")]
-)
 def test_two_workers_share_a_swarm_and_run_exactly_what_it_says(
-    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str, each: int, base_s: int
+    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
 ) -> None:
-    policy = {"budgets.base_s": base_s, "stopping.warmup_runs": 8, "belief.evidence": "baseline"}
-    opened(lab, tag, DIMENSIONS, keep_rule="strict", **policy)
+    policy = {"keep_rule": "strict", "budgets.base_s": 1, "belief.evidence": "baseline"}
+    opened(lab, tag, DIMENSIONS, **policy)
     original = (TINYLM / "train.py").read_text()
-    original = original.replace("TOTAL_WALL_CLOCK_TIME = 5\n", f"TOTAL_WALL_CLOCK_TIME = {base_s}\n")
+    original = original.replace("TOTAL_WALL_CLOCK_TIME = 5\n", "TOTAL_WALL_CLOCK_TIME = 1\n")
     with ExitStack() as stack:
         workers = [stack.enter_context(joined_worker(tmp_path / f"{tag}-{n}")) for n in (1, 2)]
         for worker in workers:
@@ -155,28 +148,21 @@ def test_two_workers_share_a_swarm_and_run_exactly_what_it_says(
         for worker in workers:
             worker.join(
                 *("--url", f"http://127.0.0.1:{lab.port}", "--worker-id", worker.home.parent.name),
-                *("--train-py", str(worker.train_py), "--tag", tag, "--max-runs", str(each)),
+                *("--train-py", str(worker.train_py), "--tag", tag, "--max-runs", "1"),
                 *("--baseline-runs", "1"),
                 NIGHTJAR_ENROLL_TOKEN=enroll_token,
             )
-        assert [worker.ended(LONG_S) for worker in workers] == [0, 0], [worker.said for worker in workers]
+        assert [worker.ended() for worker in workers] == [0, 0], [worker.said for worker in workers]
 
-        assert all(f"(1 run of {base_s} s)" in worker.said for worker in workers)
+        assert all("(1 run of 1 s)" in worker.said for worker in workers)
         assert all(worker.train_py.read_text() == original for worker in workers)
     runs = runs_of(lab, tag)
-    assert len(runs) == 2 * each
+    assert len(runs) == 2
     assert {run["owner"] for run in runs} == {f"{tag}-1", f"{tag}-2"}
     for run in runs:
         found = unwatched(re.sub(r"(?m)^SEED = \d+", "SEED = N", watch.seen[run["experiment_id"]]))
-        assert found == expected(original, run["config_delta"], base_s)
-    stopped = [run for run in runs if run["status"] == "stopped"]
-    assert all(0 < run["last_progress"] < 1 for run in stopped)
-    for run in runs:
-        assert (run["val_bpb"] is None) == (run["status"] in ("stopped", "crash"))
-    if each > 10:
-        assert stopped
-        best = lab.http.get("/leaderboard", params={"tag": tag}).json()[0]
-        assert best["best_delta_bpb"] < 0
+        assert found == expected(original, run["config_delta"], 1)
+        assert run["val_bpb"] is not None
 
 
 def test_a_server_that_restarts_in_the_middle_of_a_run_loses_nothing_of_it(

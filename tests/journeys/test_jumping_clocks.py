@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -130,19 +129,8 @@ def opens(lab: RunningLab, token: str) -> bool:
     return lab.http.get("/api/token/whoami", headers=headers).status_code == 200
 
 
-@dataclass
-class Jumped:
-    """A lab whose clocks have jumped, and who is let in there for half an hour."""
-
-    lab: SkewedLab
-    token: str
-    browser: httpx.Client
-    experiment: str
-
-
-def goes_on(jumped: Jumped) -> None:
+def goes_on(lab: SkewedLab, lasting: str, browser: httpx.Client) -> None:
     """The clock fires, waits last as long as they should, and who was let in still is, for as long as was said."""
-    lab = jumped.lab
     before = fired(lab)
     lab.until(lambda: fired(lab)["pool::sweep"] >= before["pool::sweep"] + 3, "the clock fires")
     held = lab.post("experiment/register", tag="t", **IDEA, commit_sha=lab.base)["experiment_id"]
@@ -151,15 +139,15 @@ def goes_on(jumped: Jumped) -> None:
     assert waited["status"] == "registered"
     assert 0.4 < time.monotonic() - begin < 60
     lab.post("experiment/stop", experiment_id=held)
-    brief = lab.post("token/issue", name=f"brief-{time.monotonic_ns()}", role="viewer", lasts_s=1.0)["token"]
+    brief = lab.post("token/issue", name="brief", role="viewer", lasts_s=1.0)["token"]
     lab.until(lambda: not opens(lab, brief), "a token has ended that was to last a second")
-    assert opens(lab, jumped.token)
-    assert jumped.browser.get("/api/token/whoami").json()["name"] == "half-an-hour"
+    assert opens(lab, lasting)
+    assert browser.get("/api/token/whoami").json()["name"] == "half-an-hour"
 
 
-@pytest.fixture
-def jumped(lab: SkewedLab) -> Iterator[Jumped]:
-    """The same after a run in the middle of which the clocks have jumped."""
+@pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_lab_whose_hosts_clocks_are_wrong_and_jump_works_on(lab: SkewedLab, dies: bool) -> None:
+    """A run whose worker dies runs again on a host with another clock."""
     lab.set(web=AHEAD, events=BEHIND, clock=AHEAD, worker=BEHIND)
     lab.begin(*KINDS)
     root = lab.post("token/issue", name="root", role="operator")
@@ -171,26 +159,14 @@ def jumped(lab: SkewedLab) -> Iterator[Jumped]:
         experiment = lab.submit(config_delta={"SECONDS": TRAINING_S})
         lab.until(lambda: reports(lab, experiment), "it trains")
         lab.set(web=BEHIND, events=AHEAD, clock=BEHIND)
-        yield Jumped(lab, lasting, browser, experiment)
-        lab.until_idle()
-        assert lab.post("lab/audit")["violations"] == []
+        if dies:
+            lab.end("worker")
+            lab.set(web=AHEAD, events=BEHIND, clock=AHEAD, worker=AHEAD)
+            lab.begin("worker")
+        goes_on(lab, lasting, browser)
 
-
-def test_a_lab_whose_hosts_clocks_are_wrong_and_jump_works_on(jumped: Jumped) -> None:
-    goes_on(jumped)
-
-    done = jumped.lab.until_status(jumped.experiment, "keep", "crash", "timeout", "lost")
-    assert {n: a["status"] for n, a in done["attempts"].items()} == {"1": "keep"}
+    done = lab.until_status(experiment, "keep", "crash", "timeout", "lost")
+    assert [a["status"] for a in done["attempts"].values()] == (["lost", "keep"] if dies else ["keep"])
     assert done["experiment"]["training_seconds"] == pytest.approx(TRAINING_S, abs=TRAINING_S / 2)
-
-
-@pytest.mark.long
-def test_a_run_whose_worker_dies_runs_again_on_a_host_with_another_clock(jumped: Jumped) -> None:
-    lab = jumped.lab
-    lab.end("worker")
-    lab.set(web=AHEAD, events=BEHIND, clock=AHEAD, worker=AHEAD)
-    lab.begin("worker")
-
-    done = lab.until_status(jumped.experiment, "keep", "crash", "timeout", "lost")
-    assert [a["status"] for a in done["attempts"].values()] == ["lost", "keep"]
-    goes_on(jumped)
+    lab.until_idle()
+    assert lab.post("lab/audit")["violations"] == []
