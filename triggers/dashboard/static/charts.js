@@ -85,7 +85,6 @@ export function chart(element, option, { label = "", on = {} } = {}) {
   return {
     draw,
     say: (text) => element.setAttribute("aria-label", text),
-    dispatch: (action) => instance?.dispatchAction(action),
     clear: () => instance?.clear(), // before it shows something of another kind
     end() {
       ended = true;

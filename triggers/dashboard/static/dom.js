@@ -36,6 +36,14 @@ export function sync(parent, items, keyOf, make) {
   for (const gone of before.values()) gone.remove();
 }
 
+// Makes the content of an element anew where what it shows has changed.
+export function fill(element, state, make) {
+  const text = JSON.stringify(state ?? null);
+  if (element.dataset.state === text) return;
+  element.dataset.state = text;
+  element.replaceChildren(...make().flat().filter((child) => child !== null));
+}
+
 // A count with its noun: "1 run", "2 runs"; `many` is the plural of a noun that takes more than an s.
 export function counted(count, what, many = `${what}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? what : many}`;

@@ -7,8 +7,9 @@
 
 import { Fresh } from "./fresh.js";
 import { follow, get } from "./lab.js";
-import { digitsOf, h, number, sync } from "./dom.js";
+import { PROGRAM, digitsOf, h, number, sync } from "./dom.js";
 import { health } from "./health.js";
+import { nextSteps } from "./parts.js";
 import { Runs } from "./runs.js";
 import { LAB_VIEWS, TAG_VIEWS, VIEWS } from "./views.js";
 import { showWhole } from "./whole.js";
@@ -269,16 +270,11 @@ function card(tag, page) {
 }
 
 function firstSteps() {
-  const program = document.querySelector("meta[name=program]").content;
   const steps = [
-    ["Add this machine's GPUs, or a CPU slot, unless up found them:", `${program} worker --repo PATH`],
-    ["Open a tag:", `${program} setup mar11`],
-    [["Start an agent on it, or give yours ", h("a", { href: "/program.md" }, "program.md"), " of this lab:"], `${program} agent --tag mar11 -- claude -p`],
-    ["Or invite a swarm's workers: say what may vary.", `${program} dims scan train.py`],
+    ["Add this machine's GPUs, or a CPU slot, unless up found them:", `${PROGRAM} worker --repo PATH`],
+    ["Open a tag:", `${PROGRAM} setup mar11`],
+    [["Start an agent on it, or give yours ", h("a", { href: "/program.md" }, "program.md"), " of this lab:"], `${PROGRAM} agent --tag mar11 -- claude -p`],
+    ["Or invite a swarm's workers: say what may vary.", `${PROGRAM} dims scan train.py`],
   ];
-  return h("section", { class: "empty", id: "empty" },
-    h("h2", {}, "No research yet"),
-    h("p", {}, "This lab runs, and it is empty. What to do next:"),
-    h("ol", {}, steps.map(([what, how]) => h("li", {}, h("p", {}, ...[what].flat()), h("pre", {}, how)))),
-    h("p", {}, "To see a full lab: ", h("code", {}, `${program} demo`)));
+  return h("div", { id: "empty" }, nextSteps("No research yet", ...steps, ["To see a full lab:", `${PROGRAM} demo`]));
 }

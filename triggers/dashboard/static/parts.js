@@ -1,7 +1,7 @@
 // Parts that several views are made of.
 
 import { VERDICTS } from "./charts.js";
-import { PROGRAM, age, badge, h } from "./dom.js";
+import { PROGRAM, age, badge, fill, h } from "./dom.js";
 
 const OFTEN_CUT = 20; // characters: a longer text under a figure is shown whole on focus
 
@@ -11,10 +11,7 @@ export function panel(title, ...content) {
 
 // Brings the options of a select to these values. `any` is the text of a first one that chooses none.
 export function offer(select, values, chosen, any = null) {
-  const state = JSON.stringify([values, chosen]);
-  if (select.dataset.state === state) return;
-  select.dataset.state = state;
-  select.replaceChildren(...(any === null ? [] : [h("option", { value: "" }, any)]), ...values.map((value) => h("option", { value, selected: value === chosen }, value)));
+  fill(select, [values, chosen], () => [any === null ? null : h("option", { value: "" }, any), ...values.map((value) => h("option", { value, selected: value === chosen }, value))]);
 }
 
 // The marks of the verdicts and of the baseline, and what else a plot shows.
@@ -22,9 +19,9 @@ export function legend(more) {
   return h("p", { class: "legend" }, Object.keys(VERDICTS).map((verdict) => badge(verdict)), h("span", { class: "dim" }, more));
 }
 
-// One of a view's numbers, with its name over it and `more` under it.
-export function figure({ name, value, more = "", href = null, at = null }) {
-  const shown = at === null ? value : [age(at), " ago"];
+// One of a view's numbers, or a verdict, with its name over it and `more` under it.
+export function figure({ name, value, more = "", href = null, at = null, verdict = null }) {
+  const shown = verdict !== null ? badge(value, verdict) : at !== null ? [age(at), " ago"] : value;
   return h("div", {}, h("dt", {}, name), h("dd", {}, href ? h("a", { href }, shown) : shown), h("dd", { class: "more", title: more, tabindex: more.length > OFTEN_CUT ? "0" : null }, more));
 }
 

@@ -29,19 +29,21 @@ function noteOn(diff, e, constants = null) {
 // Shows a change that `changeOf` answers; null: it is not known yet.
 export function change(found) {
   if (found === null) return [h("p", { class: "nothing" }, "Reading.")];
-  return [found.diff ? patch(found.diff) : null, found.note ? h("p", { class: "nothing" }, found.note) : null].filter(Boolean);
+  return [found.diff ? h("pre", { class: "patch", tabindex: "0", role: "region", "aria-label": "change" }, patchLines(found.diff)) : null, found.note ? h("p", { class: "nothing" }, found.note) : null].filter(Boolean);
 }
 
-function patch(diff) {
+// The lines of a patch, each with its mark; of a long one the first.
+export function patchLines(diff) {
   const lines = diff.replace(/\n$/, "").split("\n");
   const more = lines.length - LINES;
-  return h("pre", { class: "patch", tabindex: "0", role: "region", "aria-label": "change" },
-    lines.slice(0, LINES).map((line) => h("span", { class: kindOf(line) }, line.length > LONGEST ? `${line.slice(0, LONGEST)}… ${counted(line.length - LONGEST, "more character")}` : line)),
-    more > 0 ? h("span", { class: "dim" }, counted(more, "more line")) : null);
+  return [
+    ...lines.slice(0, LINES).map((line) => h("span", { class: kindOf(line) }, line.length > LONGEST ? `${line.slice(0, LONGEST)}… ${counted(line.length - LONGEST, "more character")}` : line)),
+    more > 0 ? h("span", { class: "dim" }, counted(more, "more line")) : null,
+  ];
 }
 
 // Which mark a line of a diff has.
-export function kindOf(line) {
+function kindOf(line) {
   if (/^(diff |index |--- |\+\+\+ |new file|deleted file|similarity|rename )/.test(line)) return "file";
   return { "+": "added", "-": "removed", "@": "hunk" }[line[0]] ?? null;
 }

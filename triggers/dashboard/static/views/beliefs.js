@@ -1,6 +1,6 @@
 // What a swarm believes: its hypotheses, how each belief moved, and which constants matter.
 
-import { PROGRAM, badge, counted, cut, h, local, number, signed, stampOf, sync } from "../dom.js";
+import { PROGRAM, age, badge, counted, cut, h, number, signed, stampOf, sync } from "../dom.js";
 import { facts, figure, nextSteps, panel } from "../parts.js";
 import { axis, chart } from "../charts.js";
 import { constants } from "../constants.js";
@@ -81,7 +81,7 @@ export const beliefs = {
         { id: "against", title: "Against", wide: true, cell: (one) => cut(one.reference_id ? `${one.against} ${one.reference_id}` : one.against) },
         { id: "contrast", title: "Over it", about: "gain over what it is compared with", width: 80, number: true, cell: ({ contrast }) => better(contrast) },
         { id: "delta", title: "Gain", about: "over its worker's baseline", width: 80, number: true, cell: ({ delta }) => better(delta) },
-        { id: "finished", title: "Age", width: 68, number: true, cell: ({ at }) => (at === null ? "" : h("time", { datetime: stampOf(at), title: local(stampOf(at)) }, "")) },
+        { id: "finished", title: "Age", width: 68, number: true, cell: ({ at }) => (at === null ? "" : age(stampOf(at))) },
       ] });
       about.replaceChildren(chosen ? facts([
         ["Claim", chosen.statement], ["Source", chosen.source], ["Why", chosen.rationale], ["Part of", statementOf(chosen.parent_id)],

@@ -1,6 +1,6 @@
 // Every function of the lab: what calls it, what it takes and answers, and a form that calls it.
 
-import { PROGRAM, age, counted, cut, h, stampOf } from "../dom.js";
+import { PROGRAM, age, counted, cut, fill, h, stampOf } from "../dom.js";
 import { action, ask } from "../actions.js";
 import { call, get } from "../lab.js";
 import { Table } from "../table.js";
@@ -111,14 +111,14 @@ function details(place, declared, page) {
 }
 
 function firing(place, schedule, page) {
-  const state = JSON.stringify(schedule ?? null);
-  if (place.dataset.state === state) return;
-  place.dataset.state = state;
-  if (schedule === undefined) return place.replaceChildren();
+  fill(place, schedule, () => (schedule === undefined ? [] : firings(schedule, page)));
+}
+
+function firings(schedule, page) {
   const { function: name, paused_since: paused, paused_reason: reason, next_fire: next, last_fired: last, fired, missed, skipped } = schedule;
   const done = () => page.view.source?.now();
   const body = () => ({ function: name });
-  place.replaceChildren(
+  return [
     h("p", {}, ...(paused ? ["Paused for ", age(paused), reason ? `: ${reason}. ` : ". "] : ["Next firing ", age(next), ". "]),
       h("span", { class: "dim" }, ...(last ? ["Last ", age(last), " ago; "] : []), `${counted(fired, "firing")}, ${missed} missed, ${skipped} skipped`)),
     h("div", { class: "acts" }, ...[
@@ -127,7 +127,8 @@ function firing(place, schedule, page) {
         ? action(page, { name: "Resume", title: `Resume ${name}?`, text: "The clock fires it again at its next time.", path: "/api/cron/resume", body, done })
         : action(page, { name: "Pause", title: `Pause ${name}?`, text: "The clock does not fire it until it is resumed. Its other triggers go on.", path: "/api/cron/pause",
           inputs: [{ name: "reason", label: "Why", required: false }], body: ({ reason: why }) => ({ function: name, reason: why }), done }),
-    ].filter(Boolean)));
+    ].filter(Boolean)),
+  ];
 }
 
 // The fields of a request or answer: names, types, and what they mean.

@@ -1,7 +1,7 @@
 // What agents and workers are told to do: versions of the program, the draft of the next one, and the journal.
 
-import { kindOf } from "../patch.js";
-import { PROGRAM, age, badge, counted, cut, h, number, sync } from "../dom.js";
+import { patchLines } from "../patch.js";
+import { PROGRAM, age, badge, counted, cut, fill, h, number, sync } from "../dom.js";
 import { facts, figure, panel } from "../parts.js";
 import { Table } from "../table.js";
 import { action } from "../actions.js";
@@ -9,7 +9,6 @@ import { call, get, picture } from "../lab.js";
 
 const MOST_VERSIONS = 50;
 const MOST_CHECKPOINTS = 10;
-const MOST_LINES = 2000; // of a diff
 const STATES = { drafting: "running", ready: "running", confirmed: "keep" };
 
 export const program = {
@@ -68,31 +67,25 @@ export const program = {
       const offered = [...new Set([...earlier, changed.against])].sort((one, other) => other - one);
       against.replaceChildren(...offered.map((nth) => h("option", { value: nth, selected: nth === changed.against }, nth === 0 ? "against nothing" : `against version ${nth}`)));
       whole.setAttribute("aria-pressed", String(Boolean(page.address.show)));
-      const state = JSON.stringify([changed, page.address.show]);
-      if (diff.dataset.state === state) return;
-      diff.dataset.state = state;
       const text = all.find(({ number: nth }) => nth === changed.number)?.text ?? "This version is older than those listed.";
-      diff.replaceChildren(...(page.address.show ? [text] : changed.diff === "" ? ["Nothing changed."] : patchLines(changed.diff)));
+      fill(diff, [changed, page.address.show], () => (page.address.show ? [text] : changed.diff === "" ? ["Nothing changed."] : patchLines(changed.diff)));
     }
 
     function drawDraft(pipeline, spec, done) {
       const { enabled, spec_state: state, thresholds } = pipeline;
       const isOpen = state === "drafting" || state === "ready";
-      const shown = JSON.stringify([pipeline, spec]);
-      if (draft.dataset.state === shown) return;
-      draft.dataset.state = shown;
       const wasOpen = draft.querySelector("details")?.open ?? false;
-      draft.replaceChildren(...[
+      fill(draft, [pipeline, spec], () => [
         enabled ? null : h("p", {}, "Drafts are off. The next program is written when its results are in. To draft it ahead: ", h("code", {}, `NIGHTJAR_PIPELINE_ENABLED=true ${PROGRAM} up`)),
-        enabled && facts([
+        enabled ? facts([
           ["Draft", state ? badge(state, STATES[state]) : "none"], ["Confidence", state && `${number(pipeline.confidence, 2)} (${number(thresholds.confidence, 2)} needed)`],
           ["Trust", `${number(pipeline.deployment_confidence, 2)} (${number(thresholds.deployment_confidence, 2)} needed)`], ["Workers follow it", pipeline.deploy_allowed ? "yes" : "no"],
           ["Batches", String(pipeline.batch_id)], ["Ticks of this batch", String(pipeline.ticks_this_batch)],
           ["Confirmed", String(pipeline.confirmed_count)], ["Flushed", String(pipeline.flush_count)], ["Last flushed", pipeline.last_flush_token], ["Id", pipeline.spec_id],
-        ]),
+        ]) : null,
         spec ? h("details", { open: wasOpen }, h("summary", {}, "The drafted program"), h("pre", { class: "log", tabindex: "0" }, spec)) : null,
         isOpen ? action(page, { name: "Flush the draft", title: "Flush the draft?", text: "The draft is dropped, and trust in drafts falls by 0.20.", verb: "Flush", path: "/pipeline/flush", inputs: [{ name: "reason", label: "Why", required: false }], body: (given) => ({ tag, ...given }), done }) : null,
-      ].filter(Boolean));
+      ]);
     }
 
     return {
@@ -114,12 +107,6 @@ export const program = {
     };
   },
 };
-
-function patchLines(diff) {
-  const lines = diff.split("\n");
-  const more = lines.length > MOST_LINES ? [`and ${counted(lines.length - MOST_LINES, "more line")}`] : [];
-  return [...lines.slice(0, MOST_LINES).map((line) => h("span", { class: kindOf(line) }, `${line}\n`)), ...more];
-}
 
 // The journal's Markdown: headings, tables and paragraphs, each a text.
 function markdown(lines) {

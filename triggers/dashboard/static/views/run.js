@@ -1,10 +1,10 @@
 // One run: its verdict and why, its change, its curve beside others, its log, its time, and what to do with it.
 
-import { panel } from "../parts.js";
+import { figure, panel } from "../parts.js";
 import { action } from "../actions.js";
 import { curves } from "../curves.js";
 import { constants, facts, inSigmas, isOfSwarm, metrics, next, ownValue, readRun, runLink, shown, why } from "../describe.js";
-import { age, badge, cut, h, labNow, number, signed, span, sync } from "../dom.js";
+import { age, badge, cut, fill, h, labNow, number, signed, span, sync } from "../dom.js";
 import { followRun, get } from "../lab.js";
 import { Log } from "../log.js";
 import { change, changeOf } from "../patch.js";
@@ -90,7 +90,7 @@ export const run = {
 
     function draw() {
       const { e } = found;
-      sync(figures, cells(found, page), ({ name }) => name, (cell) => h("div", {}, h("dt", {}, cell.name), h("dd", {}, cell.verdict ? badge(cell.value, cell.verdict) : cell.at ? [age(cell.at), " ago"] : cell.value), h("dd", { class: "more" }, cell.more)));
+      sync(figures, cells(found, page), ({ name }) => name, figure);
       reason.textContent = why(found);
       reported.textContent = ticks().length === 0 ? (found.no_signal ?? "It has reported nothing.") : e.tick_source === "report" ? "" : "its printed loss";
       reported.classList.toggle("no-signal", ticks().length === 0 && found.no_signal !== null);
@@ -166,14 +166,6 @@ export const run = {
 
 function list(element, values, page) {
   sync(element, values, ([name]) => name, ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(value, page))));
-}
-
-// Makes the content anew where what it shows has changed.
-function fill(element, state, make) {
-  const text = JSON.stringify(state);
-  if (element.dataset.state === text) return;
-  element.dataset.state = text;
-  element.replaceChildren(...make());
 }
 
 function bestOf(page, { tag }) {
