@@ -21,7 +21,7 @@ from state.client_settings import ClientSettings
 from state.program import PROGRAM
 from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.options import json_option, tag_argument, with_lab, with_settings
-from triggers.cli.output import ERROR, OK, json_text, print_json, printable, say, show
+from triggers.cli.output import ERROR, OK, json_text, print_answer, print_json, printable, say
 from triggers.cli.runs import names_of_tags
 from triggers.cli.tables import Column, print_table
 
@@ -270,11 +270,9 @@ def _row(webhook: dict[str, Any]) -> tuple[str, ...]:
 def test(http: LabHttp, as_json: bool, webhook: str) -> int:
     """Send the webhook ID one message now; exits with 1 where it was not delivered."""
     found = http.ask("POST", "/api/webhook/test", {"id": webhook})
-    if as_json:
-        print_json(found)
-    else:
-        how = found["error"] or f"the receiver answered {found['status']}"
-        show(f"{webhook}: {'delivered' if found['delivered'] else 'not delivered'}, {how}")
+    how = found["error"] or f"the receiver answered {found['status']}"
+    told = f"{webhook}: {'delivered' if found['delivered'] else 'not delivered'}, {how}"
+    print_answer(found, as_json, told)
     return OK if found["delivered"] else ERROR
 
 
@@ -284,7 +282,4 @@ def test(http: LabHttp, as_json: bool, webhook: str) -> int:
 def remove(http: LabHttp, as_json: bool, webhook: str) -> None:
     """Delete the webhook ID, with the events that it is still owed."""
     found = http.ask("POST", "/api/webhook/remove", {"id": webhook})
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"{webhook}: removed")
+    print_answer(found, as_json, f"{webhook}: removed")

@@ -15,7 +15,7 @@ from triggers.cli.events import follow
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK, counted, say
-from triggers.cli.runs import the_tag
+from triggers.cli.runs import TELLS_RESULT, the_tag
 from triggers.cli.tables import bar
 from triggers.exports.files import FileFormat, RunFile
 from triggers.exports.reading import TagFacts, TagReader, Target
@@ -30,11 +30,6 @@ LIBRARIES = {
 """The other formats: their target, and the packages that it needs. The extras have the formats' names."""
 ENDINGS = {"optuna": "journal"}
 """Of default names, where it is not the format."""
-VERDICTS = (
-    *("finished", "lost", "retested", "confirmed", "revalued", "demoted", "promoted", "refuted"),
-    *("retracted", "unconfirmed"),
-)
-"""Events that end an experiment or change its verdict."""
 
 
 @click.command()
@@ -128,9 +123,9 @@ def _export(reader: TagReader, target: Target) -> tuple[int, int]:
 
 def _mirror(settings: ClientSettings, tag: str, reader: TagReader, target: Target) -> None:
     """Export each run once it ends or is judged anew. The newest event comes at once, so none is missed."""
-    types = ",".join(f"experiment.{verdict}" for verdict in VERDICTS)
     is_complete = False
-    for event in follow(settings, {"tag": tag, "types": types, "last": "1"}, say):
+    query = {"tag": tag, "types": ",".join(sorted(TELLS_RESULT)), "last": "1"}
+    for event in follow(settings, query, say):
         if event["type"] == "reset" or not is_complete:
             _export(reader, target)
             is_complete = True

@@ -150,6 +150,14 @@ def print_json(value: Any) -> None:
     click.echo(json_text(value, indent=2 if sys.stdout.isatty() else None))
 
 
+def print_answer(answer: Any, as_json: bool, text: str) -> None:
+    """Print a function's answer as JSON, or the text that tells people of it."""
+    if as_json:
+        print_json(answer)
+    else:
+        show(text)
+
+
 def json_text(value: Any, indent: int | None = None) -> str:
     """JSON for programs and terminals, with control and bidirectional characters escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)

@@ -21,6 +21,12 @@ AT_ONCE = 1000
 """Most tags, or experiments, in one answer."""
 MOST_NAMED = 20
 MOST_REMEDIES = 3
+_CHANGES = (
+    *("finished", "lost", "retested", "confirmed", "revalued", "demoted", "promoted", "refuted"),
+    *("retracted", "unconfirmed"),
+)
+TELLS_RESULT = frozenset(f"experiment.{change}" for change in _CHANGES)
+"""Types of events that end an experiment or change its verdict."""
 
 
 def path_of(experiment: str, *more: str) -> str:

@@ -11,7 +11,7 @@ from state.errors import Conflict, Invalid
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import FiniteNumber, NameType, json_option, tag_argument, with_lab
-from triggers.cli.output import ERROR, OK, counted, print_json, show
+from triggers.cli.output import ERROR, OK, counted, print_answer, print_json, show
 from triggers.cli.runs import the_tag
 
 if TYPE_CHECKING:
@@ -171,11 +171,8 @@ def unpause_command(http: LabHttp, tag: str | None, as_json: bool) -> None:
     """Start runs of TAG again (default: the lab's only tag)."""
     name = the_tag(http, tag)
     found = http.ask("POST", "/api/tag/unpause", {"tag": name})
-    if as_json:
-        print_json(found)
-    else:
-        what = "goes on" if found["changed"] else "was not paused"
-        click.echo(f"{name}: {what}; waiting: {counted(found['waiting'], 'experiment')}")
+    what = "goes on" if found["changed"] else "was not paused"
+    print_answer(found, as_json, f"{name}: {what}; waiting: {counted(found['waiting'], 'experiment')}")
 
 
 @click.command()
@@ -187,12 +184,8 @@ def stop_command(http: LabHttp, experiment: str, reason: str | None, as_json: bo
     """Stop EXPERIMENT: at once where no worker has it, else its worker ends the run."""
     body = {"experiment_id": experiment} | ({"reason": reason} if reason is not None else {})
     found = http.ask("POST", "/api/experiment/stop", body)
-    if as_json:
-        print_json(found)
-    elif found["stopping"]:
-        click.echo(f"{experiment}: its worker ends the run; {PROGRAM} wait {experiment}")
-    else:
-        click.echo(f"{experiment}: stopped")
+    how = f"its worker ends the run; {PROGRAM} wait {experiment}" if found["stopping"] else "stopped"
+    print_answer(found, as_json, f"{experiment}: {how}")
 
 
 @click.command()
@@ -202,9 +195,5 @@ def stop_command(http: LabHttp, experiment: str, reason: str | None, as_json: bo
 def retest_command(http: LabHttp, experiment: str, as_json: bool) -> None:
     """Run the code of EXPERIMENT once more on another seed: evidence for it, not a new experiment."""
     found = http.ask("POST", "/api/experiment/retest", {"experiment_id": experiment})
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(
-            f"{found['retest_id']}: {found['status']}, seed {found['seed']}; {PROGRAM} wait {found['retest_id']}"
-        )
+    again = found["retest_id"]
+    print_answer(found, as_json, f"{again}: {found['status']}, seed {found['seed']}; {PROGRAM} wait {again}")

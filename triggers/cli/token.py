@@ -36,7 +36,7 @@ from triggers.cli.options import (
     with_all_settings,
     with_settings,
 )
-from triggers.cli.output import counted, print_json, say
+from triggers.cli.output import counted, print_answer, print_json, say
 from triggers.cli.tables import Column, print_table
 
 
@@ -148,7 +148,7 @@ def issue(
         raise click.UsageError(invalid(problem).detail) from problem
     with asking(settings, direct=direct, make=True) as ask:
         token = ask("token::issue", body)
-    _show(token, as_json)
+    print_answer(token, as_json, token["token"])
     if enroll:
         say(f"{_described(token)}; its receiver runs: {PROGRAM} token enroll URL --name N")
     else:
@@ -174,7 +174,7 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
     token = LabHttp(settings, anonymous=True).ask(
         "POST", "/api/token/enroll", {"enroll_token": given, "name": name}
     )
-    _show(token, as_json)
+    print_answer(token, as_json, token["token"])
     say(f"{_described(token)}; it is shown only once. Set NIGHTJAR_TOKEN to it")
 
 
@@ -222,7 +222,7 @@ def rotate(settings: Settings, as_json: bool, direct: bool, token: str | None, o
     with asking(settings, direct=direct) as ask:
         body = {"overlap_s": overlap} | ({"id": _found(ask, token)["id"]} if token else {})
         rotated = ask("token::rotate", body)
-    _show(rotated, as_json)
+    print_answer(rotated, as_json, rotated["token"])
     say(
         f"{_described(rotated)}: a new secret; its bearer sets NIGHTJAR_TOKEN to it."
         f" The old one is valid for another {overlap:g} s"
@@ -262,13 +262,10 @@ def whoami(settings: Settings, as_json: bool) -> None:
     """Show your name and role in the lab."""
     http = LabHttp(settings)
     me = http.ask("GET", "/api/token/whoami")
-    if as_json:
-        print_json(me)
-        return
     tags = f", on {', '.join(me['tags'])}" if me["tags"] else ""
     bearer = bearer_of(settings)
     proof = f"by {bearer.source}" if bearer else "without a token"
-    click.echo(f"{me['name']}: {me['role']}{tags} ({proof}) at {http.url}")
+    print_answer(me, as_json, f"{me['name']}: {me['role']}{tags} ({proof}) at {http.url}")
 
 
 def _found(ask: Ask, token: str) -> Shown:
@@ -296,14 +293,6 @@ def _enroll_token(settings: Settings) -> str:
         raise click.UsageError("no enroll token: set NIGHTJAR_ENROLL_TOKEN, or pipe it in")
     hide(given)
     return given
-
-
-def _show(token: Shown, as_json: bool) -> None:
-    """Print the token, alone on standard output."""
-    if as_json:
-        print_json(token)
-    else:
-        click.echo(token["token"])
 
 
 def _described(token: Shown) -> str:

@@ -31,7 +31,7 @@ from triggers.cli.events import line as event_line
 from triggers.cli.lab_http import AWAY, LabHttp
 from triggers.cli.options import tag_argument, with_settings
 from triggers.cli.output import OK, as_commands, counted, printable
-from triggers.cli.runs import signed, the_tag
+from triggers.cli.runs import TELLS_RESULT, signed, the_tag
 from triggers.cli.tables import PIPE_WIDTH, Column, cut, table_lines
 
 HINTS = 2
@@ -230,12 +230,6 @@ FIELDS = (
 )
 TRAINING = ("running", "registered")
 """Statuses of runs that train: on a worker, or by their agents."""
-ENDINGS = (
-    *("finished", "lost", "confirmed", "unconfirmed", "demoted", "retracted", "promoted", "refuted"),
-    *("revalued", "retested"),
-)
-CHANGES_RESULTS = frozenset(f"experiment.{ending}" for ending in ENDINGS)
-"""Types of events after which a tag's results are read again."""
 BUSY_S, IDLE_S = 1.0, 5.0
 """Seconds between two looks without an event, while something trains and while nothing does."""
 LEAST_S = 0.5
@@ -355,7 +349,7 @@ class Watched:
             self._moved.update(self._runs)
         elif event["tag"] is not None:
             self._moved.add(event["tag"])
-            if event["type"] in CHANGES_RESULTS:
+            if event["type"] in TELLS_RESULT:
                 self._changed.add(event["tag"])
 
     def look(self, before: LabNow | None = None) -> LabNow:

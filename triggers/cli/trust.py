@@ -13,11 +13,12 @@ import click
 from functions.trust.rules.sequential import e_values, paired_gain
 from state.program import PROGRAM
 from triggers.certificates import folder
-from triggers.cli.lab_http import AWAY, LabHttp
+from triggers.cli.lab_http import LabHttp
 from triggers.cli.looking import transfer_line
 from triggers.cli.options import FiniteNumber, json_option, tag_argument, with_lab
 from triggers.cli.output import DISCARD, OK, counted, note, print_json, show
 from triggers.cli.runs import path_of, the_tag
+from triggers.cli.wait import patiently
 
 
 @contextmanager
@@ -91,22 +92,14 @@ def certificate_lines(one: dict[str, Any]) -> list[str]:
 
 
 LOOK_S = 1.0
-PATIENCE_S = 60.0
-"""How long the lab may be down while we wait."""
 
 
 def followed(one: dict[str, Any], ask: Callable[[], dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """This record and each answer of the lab, the last once it is no longer running."""
-    heard_at = time.monotonic()
     yield one
     while one["state"] == "running":
-        try:
-            time.sleep(LOOK_S)
-            one = ask()
-            heard_at = time.monotonic()
-        except AWAY:
-            if time.monotonic() - heard_at > PATIENCE_S:
-                raise
+        time.sleep(LOOK_S)
+        one = patiently(ask)
         yield one
 
 
