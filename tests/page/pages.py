@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,35 @@ GO = """
 """
 """Changes the address within the page that is open, and waits until the page has heard of it."""
 NOWHERE = "#tag=-"
+BASE_PATCH = "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n"
+CHART = """
+    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
+    const element = document.querySelectorAll("#view .plot")[arguments[0]];
+    const chart = element && getInstanceByDom(element);
+"""
+"""The view's nth chart for JavaScript that may await."""
+_commits = itertools.count(0xABC0000)
+
+
+def registered(lab: RunningLab, tag: str, **changes: object) -> str:
+    """The id of a run that its agent trains itself."""
+    body = {
+        "hypothesis": "h",
+        "category": "other",
+        "diff_summary": "d",
+        "commit_sha": f"{next(_commits):07x}",
+    }
+    return str(lab.post("experiment/register", tag=tag, **body | changes)["experiment_id"])
+
+
+def measured(lab: RunningLab, tag: str, *values: float, **changes: object) -> list[str]:
+    """The ids of runs whose agent reports these values."""
+    found = []
+    for value in values:
+        about = {"hypothesis": f"idea {value}", "diff_summary": f"LR 0.1 -> {value}"}
+        found.append(registered(lab, tag, **about | changes))
+        lab.post("experiment/complete", experiment_id=found[-1], val_bpb=value)
+    return found
 
 
 class Page:
@@ -133,9 +163,14 @@ class Page:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.browser.run(script, *arguments)
 
-    def asked(self, script: str) -> Any:
+    def asked(self, script: str, *arguments: Any) -> Any:
         """The answer of JavaScript that may await."""
-        return self.run(f"return (async () => {{ {script} }})()")
+        return self.run(f"return (async function () {{ {script} }}).apply(null, arguments)", *arguments)
+
+    def series(self, nth: int = 0) -> list[dict[str, Any]]:
+        """The series of the view's nth chart, once it is drawn."""
+        found: list[dict[str, Any]] = self.asked(f"{CHART} return chart?.getOption()?.series ?? []", nth)
+        return found
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """An event of the mouse at a place of the window, as Chromium's own protocol names it."""

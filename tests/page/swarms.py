@@ -81,12 +81,7 @@ def table(page: Page, label: str) -> list[list[str]]:
     return rows
 
 
-def drawn(page: Page, nth: int) -> Any:
+def drawn(page: Page, nth: int) -> list[dict[str, Any]]:
     """The series of the view's nth chart, once all have data."""
-    script = (
-        "const element = document.querySelectorAll('#view .plot')[arguments[0]];"
-        "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) =>"
-        " (element && getInstanceByDom(element)?.getOption()?.series) ?? [])"
-    )
-    found = page.run(script, nth)
+    found = page.series(nth)
     return found if all(series["data"] for series in found) else []

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from tests.journeys.running import RunningLab
-from tests.page.pages import Page
-from tests.page.test_runs import measured
+from tests.page.pages import Page, measured
 
 
-def test_each_agent_has_a_row_with_its_keeps_and_gains(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5, agent="ada")
-    measured(lab, tag, 4.0, agent="bob")
-
+def test_each_agent_has_a_row_that_comes_without_a_reload_and_is_sorted(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
     page.show(tag=tag, view="agents")
+    page.until("nightjar agent")
+
+    measured(lab, tag, 3.0, 2.5, agent="ada")
+    measured(lab, tag, 4.0, 4.5, 4.6, agent="bob")
 
     wanted = [["ada", "2", "+0.500000"], ["bob", "—", ""]]
     page.settles(lambda: [[row[0], row[2], row[5]] for row in page.rows()], wanted)
+    page.click("Ideas", "th button")
+    page.settles(lambda: [row[0] for row in page.rows()], ["bob", "ada"])
     page.click("bob", "#view td a")
-    page.settles(lambda: [row[0] for row in page.rows()], ["3"])
+    page.settles(lambda: [row[0] for row in page.rows()], ["5", "4", "3"])
     assert page.said() == []
     assert page.address() == {"tag": tag, "view": "runs", "agent": "bob"}
 
@@ -32,23 +36,3 @@ def test_agents_at_work_are_shown_with_what_they_use(page: Page, lab: RunningLab
     for name in ("ada", "bob"):
         lab.post("agent/announce", tag=tag, agent=name, state="ended")
     assert page.said() == []
-
-
-def test_a_new_agent_appears_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:
-    page.show(tag=tag, view="agents")
-    page.until("nightjar agent")
-
-    measured(lab, tag, 3.0, agent="eve")
-
-    page.settles(lambda: [row[0] for row in page.rows()], ["eve"])
-
-
-def test_a_click_on_a_title_sorts_the_agents(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0, 2.5, agent="ada")
-    measured(lab, tag, 4.0, 4.5, 4.6, agent="bob")
-    page.show(tag=tag, view="agents")
-    page.settles(lambda: [row[0] for row in page.rows()], ["ada", "bob"])
-
-    page.click("Ideas", "th button")
-
-    page.settles(lambda: [row[0] for row in page.rows()], ["bob", "ada"])

@@ -65,14 +65,20 @@ def test_a_belief_is_drawn_over_its_evidence_with_its_interval(page: Page, swarm
     assert page.said() == []
 
 
-def test_hypotheses_are_mixed_by_status_and_drawn_as_a_graph(page: Page, swarm: Swarm) -> None:
+def test_hypotheses_are_mixed_by_status_drawn_as_a_graph_and_chosen_with_their_protocol(
+    page: Page, swarm: Swarm
+) -> None:
     parent = swarm.hypothesis("LR matters")["hypothesis_id"]
     proposed(swarm, "a learning rate of 0.003 is the best", parent_id=parent)
+    spec = {"type": "single_factor_effect", "variable": "LR", "values": [0.001, 0.01], "min_runs_per_cell": 3}
+    spec |= {"decision_rule": {"threshold": 0.01}}
+    of_sgd = {"phase": "validation", "test_spec": spec, "config_constraint": {"OPTIMIZER": "sgd"}}
+    proposed(swarm, "sgd needs a smaller rate than adam", **of_sgd)
 
     page.show(tag=swarm.tag, view="beliefs")
 
-    page.until("3 active", ".mix")
-    claims = {"LR matters", "OPTIMIZER matters", "a learning rate of 0.003 is the best"}
+    page.until("4 active", ".mix")
+    claims = {one["statement"] for one in swarm.hypotheses()}
 
     def graph_of_all() -> Any:
         found = drawn(page, GRAPH)
@@ -84,22 +90,7 @@ def test_hypotheses_are_mixed_by_status_and_drawn_as_a_graph(page: Page, swarm: 
     assert [(texts[edge["source"]], texts[edge["target"]]) for edge in parts] == [
         ("LR matters", "a learning rate of 0.003 is the best")
     ]
-
-
-def test_a_click_chooses_a_hypothesis_and_shows_its_protocol(page: Page, swarm: Swarm) -> None:
-    spec = {"type": "single_factor_effect", "variable": "LR", "values": [0.001, 0.01], "min_runs_per_cell": 3}
-    spec |= {"decision_rule": {"threshold": 0.01}}
-    proposed(
-        swarm,
-        "sgd needs a smaller rate than adam",
-        phase="validation",
-        test_spec=spec,
-        config_constraint={"OPTIMIZER": "sgd"},
-    )
-    page.show(tag=swarm.tag, view="beliefs")
-
     page.click("sgd needs a smaller rate than adam", "table[aria-label='hypotheses'] a")
-
     page.until("single_factor_effect, validation", ".facts")
     page.until("values: [0.001,0.01]", ".facts")
     chosen = swarm.hypothesis("sgd needs a smaller rate than adam")["hypothesis_id"]
@@ -118,29 +109,6 @@ def test_importance_and_the_constants_of_runs_are_drawn(page: Page, swarm: Swarm
 
     page.settles(gains, [True] * 4)
     page.until("4 runs", "#view .note")
-
-
-def test_a_range_that_was_brushed_outlives_a_new_run(page: Page, swarm: Swarm) -> None:
-    worker_id = swarm.join(f"{swarm.tag}-ann")
-    swarm.run(worker_id, 0.9, 0.91, 0.92)
-    page.show(tag=swarm.tag, view="beliefs")
-    page.until("3 runs", "#view .note")
-    script = (
-        "return import('/static/echarts/echarts.esm.min.js').then(({ getInstanceByDom }) => {"
-        " const chart = getInstanceByDom(document.querySelectorAll('#view .plot')[3]);"
-        " if (!chart?.getOption()?.parallelAxis) return null;"
-        " if (arguments[0]) chart.dispatchAction({ type: 'axisAreaSelect', parallelAxisId: 'its result',"
-        " intervals: [[0.05, 0.2]] });"
-        " return chart.getModel().getComponent('parallelAxis', 0).activeIntervals; })"
-    )
-    brushed = script.replace("arguments[0]", "true")
-    page.settles(lambda: page.run(brushed), [[0.05, 0.2]])
-
-    swarm.run(worker_id, 0.93)
-
-    page.browser.until(lambda: [len(one["data"]) for one in drawn(page, PARALLEL)] == [4], "the new run")
-    kept = script.replace("arguments[0]", "false")
-    page.settles(lambda: page.run(kept), [[0.05, 0.2]])
 
 
 def test_an_operator_freezes_a_dimension_and_lets_it_vary_again(page: Page, swarm: Swarm) -> None:

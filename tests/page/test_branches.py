@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 
 from tests.journeys.running import RunningLab
-from tests.page.pages import Page
-from tests.page.test_runs import measured
+from tests.page.pages import Page, measured
 
-CHART = """
-    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
-    const element = document.querySelector(".plot.graph");
-    const chart = element && getInstanceByDom(element);
-"""
 MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
 
 
@@ -41,8 +35,7 @@ def forest(lab: RunningLab, tag: str) -> list[str]:
 
 def drawn(page: Page) -> dict[str, list[Any]]:
     """The points and lines of the graph, by the name of their series."""
-    found = page.asked(f"{CHART} return chart?.getOption();")
-    return {each["name"]: each["data"] for each in (found or {"series": []})["series"]}
+    return {each["name"]: each["data"] for each in page.series()}
 
 
 def ids(points: list[Any]) -> list[str]:
@@ -70,25 +63,6 @@ def test_traces_are_lanes_with_keeps_joined_and_merges_marked(
     page.click("t2", "#view td a")
     page.settles(page.address, {"tag": tag, "view": "runs", "branch": f"{tag}-t2"})
     assert page.said() == []
-
-
-def test_a_click_on_a_run_opens_it(page: Page, lab: RunningLab, tag: str) -> None:
-    first, second = measured(lab, tag, 3.0, 2.5)
-    page.show(tag=tag, view="branches")
-    page.settles(lambda: ids(drawn(page).get("keep", [])), sorted([first, second]))
-
-    def opened() -> bool:
-        place = page.asked(
-            f"{CHART} if (!chart) return null; const box = element.getBoundingClientRect();"
-            "const { value } = chart.getOption().series.flatMap(({ data }) => data)"
-            f".find((point) => point.id === '{second}');"
-            "const [x, y] = chart.convertToPixel({ gridIndex: 0 }, value); return [box.x + x, box.y + y];"
-        )
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased") if place else ():
-            page.mouse(kind, *place, button="left", clickCount=1)
-        return page.address().get("run") == second
-
-    page.browser.until(opened, "the run")
 
 
 def test_a_new_run_and_a_near_miss_appear_without_a_reload(page: Page, lab: RunningLab, tag: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.journeys.running import RunningLab
-from tests.page.pages import Page
-from tests.page.test_runs import measured
+from tests.page.pages import Page, measured
 
 MOST_CONNECTIONS = 6
 """Connections that a browser opens to one host."""

@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.journeys.running import RunningLab
-from tests.page.pages import Page
-from tests.page.test_runs import measured
-
-SERIES = """
-    const element = document.querySelector(arguments[0]);
-    return import("/static/echarts/echarts.esm.min.js").then(({ getInstanceByDom }) =>
-        (element && getInstanceByDom(element)?.getOption()?.series) ?? []);
-"""
+from tests.page.pages import Page, measured
 
 
-def points(page: Page, css: str = "#constants .plot", kind: str = "scatter") -> list[Any]:
+def points(page: Page, kind: str = "scatter", nth: int = 1) -> list[Any]:
     """The points of the one series of this kind, once it is drawn."""
-    found = [one for one in page.run(SERIES, css) if one["type"] == kind]
+    found = [one for one in page.series(nth) if one["type"] == kind]
     return list(found[0]["data"]) if len(found) == 1 else []
 
 
@@ -59,13 +52,11 @@ def test_the_timeline_has_a_bar_for_each_run(page: Page, lab: RunningLab, tag: s
 
     page.click("timeline", ".axes button")
 
-    page.settles(lambda: sorted(bar["id"] for bar in points(page, "#view .plot", "custom")), names)
+    page.settles(lambda: sorted(bar["id"] for bar in points(page, "custom", 0)), names)
     assert page.address() == {"tag": tag, "plot": "timeline"}
     assert "line: the best" not in page.texts("#view .legend")[0]
     page.click("value", ".axes button")
-    page.browser.until(
-        lambda: page.texts("#view .plot") and not points(page, "#view .plot", "custom"), "values"
-    )
+    page.browser.until(lambda: page.texts("#view .plot") and not points(page, "custom", 0), "values")
     assert page.said() == []
 
 

@@ -13,16 +13,9 @@ import redis
 
 from tests.browser import Browser
 from tests.journeys.running import RunningLab, running_lab
-from tests.page.pages import HOSTILE, Page
-from tests.page.test_runs import measured
+from tests.page.pages import HOSTILE, Page, measured, registered
 
 WIDTHS = ("narrow", "wider", "deep")
-WEIRD = f"\x1b[31m{HOSTILE}\u202e txet desrever"
-
-
-def registered(lab: RunningLab, tag: str, sha: str = "abc1234", **changes: str) -> str:
-    body = {"hypothesis": "h", "category": "other", "commit_sha": sha, "diff_summary": "d"} | changes
-    return str(lab.post("experiment/register", tag=tag, **body)["experiment_id"])
 
 
 def subjects(page: Page) -> list[str]:
@@ -62,7 +55,7 @@ def test_events_appear_as_they_happen_with_the_gain_of_the_table(
 
 
 def test_a_filter_by_tag_type_and_text_stands_in_the_address(page: Page, lab: RunningLab, tag: str) -> None:
-    names = [registered(lab, tag, f"abc000{n}", hypothesis=f"{w} model") for n, w in enumerate(WIDTHS)]
+    names = [registered(lab, tag, hypothesis=f"{width} model") for width in WIDTHS]
     page.show(view="events")
 
     page.browser.choose("#view select[name=of]", tag)
@@ -94,17 +87,17 @@ def test_a_paused_feed_stands_still_and_then_shows_what_it_missed(
 
 def test_the_feed_goes_on_after_the_web_process_was_killed(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(view="events", of=tag, type="experiment.registered")
-    names = [registered(lab, tag, f"abc{nth:04x}") for nth in range(5)]
+    names = [registered(lab, tag) for _ in range(5)]
     page.settles(lambda: subjects(page), names)
 
     lab.process("triggers.web").kill()
     page.until("reconnecting", "#connection")
     lab.until(lambda: lab.get("lab/status")["counts"].get("web"), "the web process is back")
-    names += [registered(lab, tag, f"abd{nth:04x}") for nth in range(5)]
+    names += [registered(lab, tag) for _ in range(5)]
 
     page.until("live", "#connection")
     page.settles(lambda: subjects(page), names)
-    names += [registered(lab, tag, "abe0000")]
+    names += [registered(lab, tag)]
     page.settles(lambda: subjects(page), names)
 
 
@@ -134,21 +127,9 @@ def entry(tag: str, subject: str) -> dict[Any, Any]:
     return {"type": "tag.created", "time": time, "tag": tag, "subject": subject, "data": "{}"}
 
 
-def test_an_agent_s_text_is_text_and_runs_nothing(page: Page, lab: RunningLab, tag: str) -> None:
-    registered(lab, tag, hypothesis=WEIRD, diff_summary=HOSTILE, agent="a")
-
-    page.show(view="events", of=tag, type="experiment.registered")
-
-    page.browser.until(lambda: any(HOSTILE in row[5] for row in page.rows()), "the event")
-    assert page.run("return document.querySelectorAll('img[src=x], #view script, #view b').length") == 0
-    assert page.run("return window.owned ?? null") is None
-    assert page.fits()
-    assert page.said() == []
-
-
 def test_what_is_read_stays_in_its_place_while_events_come(page: Page, lab: RunningLab, tag: str) -> None:
-    for nth in range(60):
-        registered(lab, tag, f"abc{nth:04x}")
+    for _ in range(60):
+        registered(lab, tag)
     page.show(view="events", of=tag, type="experiment.registered")
     page.browser.until(lambda: len(page.rows()) > 30, "the events")
     page.run("document.querySelector('#view .scroll').scrollTop = 400")
@@ -159,8 +140,8 @@ def test_what_is_read_stays_in_its_place_while_events_come(page: Page, lab: Runn
     page.browser.until(lambda: page.run(seen), "a row")
     before = page.run(seen)
 
-    for nth in range(3):
-        registered(lab, tag, f"abd{nth:04x}")
+    for _ in range(3):
+        registered(lab, tag)
 
     page.settles(lambda: page.texts(".bar .note"), ["63 events"])
     page.settles(lambda: page.run(seen), before)

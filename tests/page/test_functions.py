@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from tests.browser import Browser
-from tests.journeys.running import RunningLab, running_lab
-from tests.page.pages import HOSTILE, Page
-from tests.page.test_runs import measured
-
-HELLO = """
-from nightjar import Request, Response, function
-
-class Greet(Request):
-    name: str = "you"
-
-class Greeting(Response):
-    text: str
-
-@function("hello::greet", role="viewer")
-async def greet(request: Greet) -> Greeting:
-    '''Greet somebody.'''
-    return Greeting(text=f"Hello, {request.name}!")
-"""
+from tests.journeys.running import RunningLab
+from tests.page.pages import HOSTILE, Page, measured
 
 
 def fill(page: Page, field: str, text: str) -> None:
@@ -147,27 +129,3 @@ def test_an_operator_changes_a_value_of_the_policy(page: Page, lab: RunningLab, 
     after = lab.post("search/policy", tag=tag)
     assert f"version {before['version'] + 1}." in question
     assert (after["version"], after["policy"]["near_miss_margin"]) == (before["version"] + 1, 0.25)
-
-
-def test_functions_of_your_own_that_nightjar_toml_names_are_told_listed_and_called(
-    browser: Browser, tmp_path: Path
-) -> None:
-    with running_lab(tmp_path / "lab") as lab:
-        (lab.repo / "nightjar.toml").write_text('functions = "mine"\n')
-        (lab.repo / "mine").mkdir()
-        (lab.repo / "mine" / "hello.py").write_text(HELLO)
-        lab.start()
-        page = Page(browser, lab)
-        page.show(view="functions", q="hello::greet")
-        page.settles(
-            lambda: [row[:3] for row in page.rows()], [["hello::greet", "viewer", "POST /api/hello/greet"]]
-        )
-        page.click("hello::greet", "#view td a")
-        page.until("Greet somebody.", "#details")
-        fill(page, "name", "owl")
-        page.click("Call", "form.call button")
-        answered, told = answer(page), lab.output()
-        assert page.said() == []
-
-    assert answered == {"text": "Hello, owl!"}
-    assert "functions of your own: hello::greet\n" in told

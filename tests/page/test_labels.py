@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from tests.journeys.running import RunningLab
-from tests.page.pages import Page
-from tests.page.test_runs import measured
+from tests.page.pages import Page, measured
 
-SHOWN = """
-    const { colours, load } = await import("/static/charts.js");
-    const { getInstanceByDom, init } = await load();
+TEXTS = """
+    const { load } = await import("/static/charts.js");
+    const { getInstanceByDom } = await load();
     const isShown = (one) => !one || (!one.ignore && !one.invisible && isShown(one.parent));
     const box = (one) => {
         const found = one.getBoundingRect().clone();
@@ -21,45 +20,17 @@ SHOWN = """
         return [one.style.text, found.x, found.y, found.x + found.width, found.y + found.height];
     };
     const isText = (one) => one.type === "tspan" && one.style.text && isShown(one);
-    const textsOf = (chart) => chart?.getZr().storage.getDisplayList(true).filter(isText).map(box) ?? [];
-"""
-TEXTS = (
-    SHOWN
-    + """
     const element = document.querySelector("#view .plot");
-    return { size: [element.clientWidth, element.clientHeight], texts: textsOf(getInstanceByDom(element)) };
+    const list = getInstanceByDom(element)?.getZr().storage.getDisplayList(true) ?? [];
+    return { size: [element.clientWidth, element.clientHeight], texts: list.filter(isText).map(box) };
 """
-)
-TIMELINES = (
-    SHOWN
-    + """
-    const { timeline } = await import("/static/timeline.js");
-    const element = document.createElement("div");
-    element.style = "width: 340px; height: 350px";
-    const chart = init(element, null, { renderer: "canvas", width: 340, height: 350 });
-    return Array.from({ length: 200 }, (_, nth) => {
-        const first = 1.8e9 + 0.773 * nth;
-        const last = first + 0.01 * 1.1 ** nth;
-        const common = { id: "a", verdict: "keep", agent: "a", duration_s: null };
-        const rows = [first, last].map((at) => ({ ...common, finished_at: at }));
-        chart.setOption({ ...timeline(rows, String, colours()), animation: false });
-        chart.getZr().flush();
-        return textsOf(chart);
-    });
-"""
-)
 SLACK_PX = 1.0
 
 
 def wrong(page: Page) -> list[list[Any]]:
-    """What is misplaced in the view's first chart."""
+    """Texts of the view's first chart that leave it, and pairs that overlap."""
     found = page.asked(TEXTS)
-    width, height = found["size"]
-    return misplaced(width, height, found["texts"])
-
-
-def misplaced(width: float, height: float, texts: list[list[Any]]) -> list[list[Any]]:
-    """Texts that leave their chart, and pairs that overlap."""
+    (width, height), texts = found["size"], found["texts"]
     beyond = [
         one for one in texts if min(one[1:3]) < -SLACK_PX or one[3] > width + SLACK_PX or one[4] > height
     ]
@@ -99,9 +70,3 @@ def test_labels_neither_overlap_nor_leave_their_chart(
                 page.browser.until(lambda: page.texts("#view .plot canvas"), "the chart")
                 page.settles(lambda: wrong(page), [])
     assert page.said() == []
-
-
-def test_times_stay_within_the_timeline_whenever_its_runs_end(page: Page) -> None:
-    page.show()
-
-    assert [misplaced(340, 350, texts) for texts in page.asked(TIMELINES)] == [[]] * 200

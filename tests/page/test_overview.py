@@ -6,36 +6,27 @@ from typing import Any
 
 from tests.browser import Browser
 from tests.journeys.running import RunningLab
-from tests.page.pages import Page
+from tests.page.pages import CHART, Page, measured
 from tests.page.swarms import figure
-from tests.page.test_runs import measured
 
-OPTION = """
-    const element = document.querySelector(".plot");
-    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
-    return element && getInstanceByDom(element)?.getOption();
-"""
-
-PLACE = """
-    const element = document.querySelector(".plot");
-    const { getInstanceByDom } = await import("/static/echarts/echarts.esm.min.js");
+PLACE = f"""{CHART}
     const box = element.getBoundingClientRect();
-    const [x, y] = getInstanceByDom(element).convertToPixel({ gridIndex: 0 }, [2, 2.5]);
+    const [x, y] = chart.convertToPixel({{ gridIndex: 0 }}, [2, 2.5]);
     return [box.x + x - 2, box.y + y];
 """
 """Where the point of the second run, of the value 2.5, is in the window."""
+OPTION = f"{CHART} return chart?.getOption();"
 
 
 def zoomed(page: Page) -> float:
     """Percent of the x axis in sight."""
-    zoom = page.asked(OPTION)["dataZoom"][0]
+    zoom = page.asked(OPTION, 0)["dataZoom"][0]
     return float(zoom["end"] - zoom["start"])
 
 
 def series(page: Page) -> dict[str, Any]:
     """The chart's series by name, each with its points."""
-    found = page.asked(OPTION)
-    return {each["name"]: each["data"] for each in (found or {"series": []})["series"] if each.get("name")}
+    return {each["name"]: each["data"] for each in page.series() if each.get("name")}
 
 
 def places(page: Page, verdict: str) -> list[Any]:
@@ -44,7 +35,7 @@ def places(page: Page, verdict: str) -> list[Any]:
 
 def top(page: Page) -> float:
     """The upper end of the value's axis."""
-    return float(page.asked(OPTION)["yAxis"][0]["max"])
+    return float(page.asked(OPTION, 0)["yAxis"][0]["max"])
 
 
 def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
@@ -56,7 +47,6 @@ def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
     page.until("3.000000 to 2.500000", ".figures")
     page.settles(lambda: figure(page, "GPU hours")[1:2], ["0.00"])
     page.until("What mattered most: LR 0.1 -> 2.5 (+0.500000)", ".headline")
-    assert page.texts(".acts button") == [], "a visitor sees no controls"
     sizes = page.run(
         "return [...document.querySelectorAll('.figures dd:not(.more)')]"
         ".map((figure) => parseFloat(getComputedStyle(figure).fontSize))"
@@ -64,16 +54,26 @@ def test_the_results_come_first(page: Page, lab: RunningLab, tag: str) -> None:
     assert sizes[0] > max(sizes[1:]), "the best is the largest number"
 
 
-def test_the_plot_shows_every_run_by_its_verdict_and_grows(page: Page, lab: RunningLab, tag: str) -> None:
+def test_the_plot_shows_every_run_by_its_verdict_and_grows_without_a_jump(
+    page: Page, lab: RunningLab, tag: str
+) -> None:
     measured(lab, tag, 3.0, 2.5, 4.0)
     page.show(tag=tag)
     page.settles(lambda: series(page).get("best"), [[1, 3.0], [2, 2.5], [3, 2.5]])
     assert places(page, "keep") == [[2, 2.5], [1, 3.0]]
     assert places(page, "discard") == [[3, 4.0]]
+    page.until("2.500000", ".figures")
+    tops = (
+        "return ['.figures', '.plot', '.legend']"
+        ".map((css) => Math.round(document.querySelector(css).getBoundingClientRect().top))"
+    )
+    before = page.run(tops)
 
     measured(lab, tag, 2.0)
 
     page.browser.until(lambda: series(page)["best"][-1:] == [[4, 2.0]], "the new best")
+    page.until("2.000000", ".figures")
+    assert page.run(tops) == before, "nothing jumps"
 
 
 def test_a_baseline_is_no_keep_and_begins_the_best_line(page: Page, lab: RunningLab, tag: str) -> None:
@@ -115,7 +115,7 @@ def test_a_wheel_zooms_and_a_click_on_a_point_opens_its_run(page: Page, lab: Run
     page.browser.until(lambda: len(series(page).get("keep", [])) == 2, "the points")
 
     def is_zoomed() -> bool:
-        page.mouse("mouseWheel", *page.asked(PLACE), deltaY=-200, deltaX=0)
+        page.mouse("mouseWheel", *page.asked(PLACE, 0), deltaY=-200, deltaX=0)
         return zoomed(page) < 100
 
     page.browser.until(is_zoomed, "the zoom")
@@ -125,34 +125,24 @@ def test_a_wheel_zooms_and_a_click_on_a_point_opens_its_run(page: Page, lab: Run
 
     def opened() -> bool:
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            page.mouse(kind, *page.asked(PLACE), button="left", clickCount=1)
+            page.mouse(kind, *page.asked(PLACE, 0), button="left", clickCount=1)
         return page.address().get("run") == names[1]
 
     page.browser.until(opened, "the run of the point")
     assert page.said() == []
 
 
-def test_an_operator_pauses_and_resumes_a_tag(page: Page, lab: RunningLab, tag: str) -> None:
-    page.sign_in()
+def test_an_operator_pauses_and_resumes_a_tag_and_all_tags(page: Page, lab: RunningLab, tag: str) -> None:
     page.show(tag=tag)
-
+    page.until("slot", "#health")
+    assert page.texts("#all button, .acts button") == [], "a visitor sees no controls"
+    page.sign_in()
     page.click("Pause", ".acts button")
-    question = page.confirm("Pause")
-
-    assert question == "No further run of this tag starts. Running ones finish."
+    assert page.confirm("Pause") == "No further run of this tag starts. Running ones finish."
     assert tag in lab.get("lab/status")["paused_tags"]
-    page.until("Resume", ".acts")
     page.click("Resume", ".acts button")
     page.confirm("Resume")
     page.until("Pause", ".acts")
-    assert tag not in lab.get("lab/status")["paused_tags"]
-
-
-def test_an_operator_pauses_and_resumes_all_tags(page: Page, lab: RunningLab, tag: str) -> None:
-    page.show(tag=tag)
-    page.until("slot", "#health")
-    assert page.texts("#all button") == [], "a visitor sees no controls"
-    page.sign_in()
 
     page.click("Pause all", "#all button")
     question = page.confirm("Pause all")
@@ -190,20 +180,3 @@ def test_a_question_about_the_lab_stays_open_while_the_first_view_opens(
 
     page.browser.until(lambda: page.texts("#view.overview .figures"), "the view")
     assert page.texts("#asking[open] h2") == ["Pause all tags?"]
-
-
-def test_nothing_jumps_while_a_run_comes_in(page: Page, lab: RunningLab, tag: str) -> None:
-    measured(lab, tag, 3.0)
-    page.show(tag=tag)
-    page.until("3.000000", ".figures")
-    page.browser.until(lambda: series(page).get("keep"), "the plot")
-    tops = (
-        "return ['.figures', '.plot', '.legend']"
-        ".map((css) => Math.round(document.querySelector(css).getBoundingClientRect().top))"
-    )
-    before = page.run(tops)
-
-    measured(lab, tag, 2.5)
-    page.until("2.500000", ".figures")
-
-    assert page.run(tops) == before

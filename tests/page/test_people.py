@@ -9,8 +9,7 @@ import pytest
 
 from tests.browser import Browser
 from tests.journeys.running import RunningLab, running_lab
-from tests.page.pages import Page
-from tests.page.test_runs import measured
+from tests.page.pages import Page, measured
 from tests.test_documents import PAGES, check_command
 
 

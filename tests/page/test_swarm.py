@@ -42,26 +42,9 @@ def test_a_swarm_is_shown_by_its_figures_and_leaders(page: Page, swarm: Swarm) -
     assert page.said() == []
 
 
-def test_active_runs_appear_and_go_without_a_reload(page: Page, swarm: Swarm) -> None:
-    worker_id = swarm.join(f"{swarm.tag}-ann")
-    page.show(tag=swarm.tag, view="swarm")
-    page.until("No run goes on.")
-
-    run_id = swarm.begin(worker_id, 0.4)
-
-    page.settles(
-        lambda: [
-            [row[0], row[1], row[3][:4], row[4][-7:], row[5][:5], row[6]]
-            for row in table(page, "active runs")
-        ],
-        [[run_id, "active", "0.97", "matters", "LR = ", worker_id]],
-    )
-    page.settles(lambda: page.run("return document.querySelector('progress')?.value"), 0.4)
-    swarm.end(worker_id, run_id, 0.95)
-    page.until("No run goes on.")
-
-
-def test_an_active_run_is_extended_or_stopped(page: Page, swarm: Swarm, lab: RunningLab) -> None:
+def test_active_runs_are_extended_or_stopped_and_go_without_a_reload(
+    page: Page, swarm: Swarm, lab: RunningLab
+) -> None:
     lab.post("search/set-policy", tag=swarm.tag, policy=EXTENDING)
     ann, bob = (swarm.join(f"{swarm.tag}-{name}") for name in ("ann", "bob"))
     worse, better = swarm.begin(ann), swarm.begin(bob)
@@ -70,6 +53,7 @@ def test_an_active_run_is_extended_or_stopped(page: Page, swarm: Swarm, lab: Run
             "/tick", json={"id": name, "p": progress, "m": value, "d": value - 1}
         ).raise_for_status()
     page.show(tag=swarm.tag, view="swarm")
+    page.until("LR = ", "table[aria-label='active runs']")
 
     def states() -> dict[str, str]:
         return {row[0]: row[1] for row in table(page, "active runs")}
@@ -79,6 +63,9 @@ def test_an_active_run_is_extended_or_stopped(page: Page, swarm: Swarm, lab: Run
     lab.post("tag/pause", tag=swarm.tag, stop_running=True)
 
     page.settles(states, {worse: "stopped", better: "stopped"})
+    for worker_id, name in ((ann, worse), (bob, better)):
+        swarm.end(worker_id, name, 0.95)
+    page.until("No run goes on.")
     assert page.said() == []
 
 
