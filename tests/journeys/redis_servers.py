@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,64 +64,47 @@ def until(met: Any, what: str) -> None:
         time.sleep(0.1)
 
 
-@dataclass(frozen=True)
-class Told:
-    """An experiment that was acknowledged."""
-
-    name: str
-    at: float
-    asked_after: bool
-    """Whether it was asked for after the failover began."""
-
-
-def register(lab: RunningLab, nth: int, told: list[Told], begun: list[float]) -> None:
-    """Add what is acknowledged, until EACH were that were asked for after the failover began."""
+def register(lab: RunningLab, nth: int, told: dict[str, bool], begun: threading.Event) -> None:
+    """Add what is acknowledged, and whether it was asked for after the failover began, until EACH were after it."""
     count = later = 0
     idea = {"tag": "t", "hypothesis": "h", "category": "other", "diff_summary": "d", "commit_sha": "abc1234"}
     give_up = time.monotonic() + PATIENCE_S
     with httpx.Client(base_url=lab.http.base_url, auth=ByKey(settings_of(lab.data)), timeout=60.0) as http:
         while later < EACH:
-            key, asked_after = f"{nth}-{count}", bool(begun)
+            key, asked_after = f"{nth}-{count}", begun.is_set()
             assert time.monotonic() < give_up, f"client {nth} got no answer to {key}"
             answer = http.post("/api/experiment/register", json=idea, headers={"idempotency-key": key})
             if answer.is_success:
-                told.append(Told(answer.json()["experiment_id"], time.monotonic(), asked_after))
+                told[answer.json()["experiment_id"]] = asked_after
                 count, later = count + 1, later + asked_after
             else:
                 assert answer.status_code in (409, 503), answer.text
                 time.sleep(0.05)
 
 
-@dataclass(frozen=True)
-class FailedOver:
-    """What clients were told before, during and after a failover."""
-
-    told: list[Told]
-    lost: set[str]
-    """Experiments that were acknowledged, and that the lab does not know any more."""
-    down_s: float
-    """Longest time without a success since it began, in seconds."""
-
-    @property
-    def later(self) -> set[str]:
-        """What was asked for after it began."""
-        return {each.name for each in self.told if each.asked_after}
-
-
-def failed_over(lab: RunningLab, fail: Callable[[], None]) -> FailedOver:
-    """Let clients register experiments, and `fail` once many are acknowledged."""
-    told: list[Told] = []
-    begun: list[float] = []
+def survives(lab: RunningLab, primary: redis.Redis, process: subprocess.Popen[bytes]) -> None:
+    """Kill the primary under load: the lab goes on with what its replica had, and takes what was asked for later."""
+    lab.setup()
+    before = lab.until_status(lab.submit(), "keep")["experiment"]["experiment_id"]
+    primary.set("{lab}:probe", 1)
+    assert primary.wait(1, int(PATIENCE_S * 1000)) == 1  # the replica has all that was written before
+    told: dict[str, bool] = {}
+    begun = threading.Event()
     with ThreadPoolExecutor(CLIENTS) as clients:
         asking = [clients.submit(register, lab, nth, told, begun) for nth in range(CLIENTS)]
         lab.until(lambda: len(told) > CLIENTS * EACH, "many are acknowledged")
-        fail()
-        begun.append(time.monotonic())
+        process.kill()
+        process.wait()
+        begun.set()
         for client in asking:
             client.result()
-    lab.until(lambda: lab.http.get(f"/api/experiment/{told[-1].name}").is_success, "the lab reads again")
-    lost = {each.name for each in told if lab.http.get(f"/api/experiment/{each.name}").status_code == 404}
-    successes = sorted([begun[0], *(each.at for each in told if each.at > begun[0])])
-    down_s = max(after - before for before, after in pairwise(successes))
-    print(f"acknowledged {len(told)}, lost {len(lost)}, no success for {down_s:.2f} s")
-    return FailedOver(told, lost, down_s)
+    newest = [*told][-1]
+    lab.until(lambda: lab.http.get(f"/api/experiment/{newest}").is_success, "the lab reads again")
+    lost = {name for name in told if lab.http.get(f"/api/experiment/{name}").status_code == 404}
+    later = {name for name, asked_after in told.items() if asked_after}
+    after = lab.until_status(lab.submit(config_delta={"VALUE": 0.5}), "keep")["experiment"]
+    assert lab.status(before) == "keep"
+    assert after["attempt"] >= 1
+    assert len(later) >= CLIENTS * EACH
+    assert lost.isdisjoint(later)
+    assert lab.post("lab/audit")["violations"] == []

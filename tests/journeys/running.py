@@ -182,9 +182,9 @@ class RunningLab:
         assert answer.is_success, answer.text
         return answer.json()
 
-    def setup(self, tag: str = "t", **policy: Any) -> None:
-        """Open a tag whose base is the repository's first commit."""
-        self.post("experiment/setup", tag=tag, base_commit=self.base, policy={**QUICK, **policy})
+    def setup(self, tag: str = "t", fields: Mapping[str, Any] = {}, /, **policy: Any) -> None:
+        """Open a tag whose base is the repository's first commit, with further fields of the request."""
+        self.post("experiment/setup", tag=tag, base_commit=self.base, policy={**QUICK, **policy}, **fields)
 
     def submit(self, tag: str = "t", **fields: Any) -> str:
         """Submit an experiment on the base commit, constants as given; answers its id."""

@@ -193,18 +193,14 @@ def words_of(example: str) -> str:
     return str(container["args"][0])
 
 
-def test_each_example_file_starts_the_worker_alike() -> None:
-    assert {path.name for path in EXAMPLES.iterdir()} == {*FILES}
-    for name in FILES:
-        assert 'nightjar worker --url "$NIGHTJAR_URL" --repo ' in words_of(name), name
-
-
 @pytest.mark.parametrize(
     "example", [pytest.param(name, marks=[] if name == "slurm.sh" else pytest.mark.long) for name in FILES]
 )
 def test_each_example_file_starts_a_worker(
     lab: RunningLab, tmp_path: Path, enroll_token: str, example: str
 ) -> None:
+    assert {path.name for path in EXAMPLES.iterdir()} == {*FILES}
+    assert 'nightjar worker --url "$NIGHTJAR_URL" --repo ' in words_of(example)
     tools, home = tmp_path / "bin", tmp_path / "home"
     for name, does in {"nightjar": f'{sys.executable} -P -m triggers.cli "$@"', "srun": '"$@"'}.items():
         tools.mkdir(exist_ok=True)

@@ -15,17 +15,8 @@ from redis.crc import key_slot
 
 from state.redis_server import lab_rules, setuser, worker_rules
 from tests.commands import nightjar
-from tests.journeys.redis_servers import (
-    CLIENTS,
-    EACH,
-    PASSWORD,
-    client,
-    failed_over,
-    need_redis_server,
-    server,
-    until,
-)
-from tests.journeys.running import PATIENCE_S, RunningLab, reserved_port, running_lab
+from tests.journeys.redis_servers import PASSWORD, client, need_redis_server, server, survives, until
+from tests.journeys.running import RunningLab, reserved_port, running_lab
 from tests.journeys.test_swarm_protocol import open_swarm, worker
 
 RANGES = ((0, 5460), (5461, 10922), (10923, 16383))
@@ -187,25 +178,9 @@ def test_a_whole_lab_lives_in_one_slot_of_a_cluster(
     assert "NIGHTJAR_BROKER_URL" in alone.stderr
 
 
-def killed(cluster: Cluster) -> None:
-    cluster.owner.process.kill()
-    cluster.owner.process.wait()
-
-
 def test_a_replica_that_takes_the_slot_over_under_load_has_what_the_owner_had(
     cluster: Cluster, lab: RunningLab
 ) -> None:
-    lab.setup()
-    before = lab.until_status(lab.submit(), "keep")["experiment"]["experiment_id"]
-    cluster.owner.admin.set("{lab}:probe", 1)
-    assert cluster.owner.admin.wait(1, int(PATIENCE_S * 1000)) == 1
+    survives(lab, cluster.owner.admin, cluster.owner.process)
 
-    found = failed_over(lab, lambda: killed(cluster))
-
-    after = lab.until_status(lab.submit(config_delta={"VALUE": 0.5}), "keep")["experiment"]
     assert cluster.replica.role() == "master"
-    assert lab.status(before) == "keep"
-    assert after["attempt"] >= 1
-    assert len(found.later) >= CLIENTS * EACH
-    assert found.lost.isdisjoint(found.later)
-    assert lab.post("lab/audit")["violations"] == []

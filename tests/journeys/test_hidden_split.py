@@ -15,7 +15,7 @@ import pytest
 
 from functions.kernel.table import table
 from tests.commands import nightjar
-from tests.journeys.running import QUICK, RunningLab, running_lab
+from tests.journeys.running import RunningLab, running_lab
 from tests.workers.tiers import needs
 
 NUMBER = 0.7219183645
@@ -60,15 +60,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         yield found
 
 
-def open_tag(lab: RunningLab, tag: str) -> None:
-    lab.post(
-        "experiment/setup",
-        tag=tag,
-        base_commit=lab.base,
-        policy=dict(QUICK),
-        evaluator_command="python prepare.py",
-        hidden_split=True,
-    )
+SCORED = {"evaluator_command": "python prepare.py", "hidden_split": True}
 
 
 def tried(lab: RunningLab, tag: str, value: float, hidden: float) -> str:
@@ -76,7 +68,7 @@ def tried(lab: RunningLab, tag: str, value: float, hidden: float) -> str:
 
 
 def test_only_what_holds_on_the_hidden_split_is_kept_and_its_number_is_nowhere(lab: RunningLab) -> None:
-    open_tag(lab, "judged")
+    lab.setup("judged", SCORED)
     lab.until_status(tried(lab, "judged", 1.0, 0.0), "keep")
 
     worse = lab.until_status(tried(lab, "judged", 0.9, 0.1), "discard")["experiment"]
@@ -137,7 +129,7 @@ def until_silent(stream: httpx.Response) -> Iterator[str]:
 
 
 def test_a_worker_killed_between_scoring_and_report_loses_and_doubles_nothing(lab: RunningLab) -> None:
-    open_tag(lab, "killed")
+    lab.setup("killed", SCORED)
     lab.until_status(tried(lab, "killed", 1.0, 0.0), "keep")
     lab.until_idle()
     name = lab.submit("killed", config_delta={"VALUE": 0.9, "HIDDEN": -0.1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,41 +53,6 @@ def record(lab: RunningLab, run: str) -> dict[str, Any]:
     return found
 
 
-def test_best_write_reproduces_the_best_config_exactly_in_the_example(
-    lab: RunningLab, tmp_path: Path
-) -> None:
-    (script := tmp_path / "train.py").write_bytes(TINYLM.read_bytes())
-    script.chmod(0o755)
-
-    done = nightjar(lab.data, "best", "swarm", "--write", str(script))
-
-    assert done.returncode == 0, done.stderr
-    config = record(lab, "swarm-3")["config_delta"]
-    before, now = read_constants(TINYLM.read_text()), read_constants(script.read_text())
-    assert {name: (type(now[name]), now[name]) for name in config} == {
-        name: (type(value), value) for name, value in config.items()
-    }
-    assert {**now, **config} == {**before, **config}
-    assert script.stat().st_mode & 0o777 == 0o755
-    lines = done.stdout.splitlines()
-    changed = [name for name, value in config.items() if before[name] != value]
-    assert changed
-    assert lines[1:-1] == [f"{name}: {before[name]!r} -> {config[name]!r}" for name in changed]
-    assert lines[-1].startswith(f"{script} has the 20 constants of swarm-3")
-    again = nightjar(lab.data, "best", "swarm", "--write", str(script), "--json")
-    assert json.loads(again.stdout)["written"] == {}
-
-
-def test_best_write_of_an_agents_tag_says_what_to_use_instead(lab: RunningLab, tmp_path: Path) -> None:
-    (script := tmp_path / "train.py").write_bytes(TINYLM.read_bytes())
-
-    done = nightjar(lab.data, "best", "agents", "--write", str(script))
-
-    assert done.returncode == 1
-    assert "nightjar take agents-1" in done.stderr
-    assert script.read_bytes() == TINYLM.read_bytes()
-
-
 def test_a_swarm_without_a_gain_has_no_best_and_says_how_many_runs_came_to_nothing(
     lab: RunningLab, tmp_path: Path
 ) -> None:
@@ -111,47 +75,22 @@ def test_a_swarm_without_a_gain_has_no_best_and_says_how_many_runs_came_to_nothi
     assert "-0.100000 beside the baseline" in nightjar(lab.data, "show", run).stdout
 
 
-def test_the_diff_of_a_swarm_s_run_is_its_constants(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "diff", "swarm-3")
-
-    assert done.returncode == 0, done.stderr
-    assert read_constants(done.stdout) == record(lab, "swarm-3")["config_delta"]
-
-
-def test_between_two_runs_of_a_swarm_lie_the_constants_in_which_they_differ(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "diff", "swarm-2", "swarm-3")
-
-    a, b = (record(lab, run)["config_delta"] for run in ("swarm-2", "swarm-3"))
-    differing = {name for name in a if a[name] != b[name]}
-    assert done.stdout.startswith("--- swarm-2\n+++ swarm-3\n")
-    lines = done.stdout.splitlines()[2:]
-    assert read_constants("\n".join(line[1:] for line in lines if line[0] == "-")) == {
-        name: a[name] for name in differing
-    }
-    assert read_constants("\n".join(line[1:] for line in lines if line[0] == "+")) == {
-        name: b[name] for name in differing
-    }
-
-
-def test_the_report_of_a_swarm_tells_of_deltas_and_how_to_take_its_best(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "report", "swarm")
-
-    assert done.stdout.startswith("# swarm: delta_bpb 0 -> -0.15\n")
-    assert "Never:" not in done.stdout
-    assert "nightjar best swarm --write train.py" in done.stderr
-
-
-def test_the_journal_of_a_swarm_is_printed_and_written_to_a_file(lab: RunningLab, tmp_path: Path) -> None:
+def test_an_organiser_reads_diffs_reports_and_the_journal_of_a_swarm(lab: RunningLab, tmp_path: Path) -> None:
+    diff = nightjar(lab.data, "diff", "swarm-3")
+    report = nightjar(lab.data, "report", "swarm")
     nothing = nightjar(lab.data, "journal", "--tag", "agents")
-    assert (nothing.returncode, nothing.stdout) == (0, "")
-    assert "agents has no checkpoint yet" in nothing.stderr
     written = lab.post("journal/checkpoint", tag="swarm")
-
-    printed = nightjar(lab.data, "journal")
+    of_agents = nightjar(lab.data, "best", "agents", "--write", str(TINYLM))
     file = tmp_path / "journal.md"
     saved = nightjar(lab.data, "journal", "--tag", "swarm", "-o", str(file))
 
-    assert written["written"]
-    assert printed.stdout == written["text"] == file.read_text("utf-8")
-    assert "matters` | 0.50 | " in printed.stdout
+    assert read_constants(diff.stdout) == record(lab, "swarm-3")["config_delta"]
+    assert report.stdout.startswith("# swarm: delta_bpb 0 -> -0.15\n")
+    assert "Never:" not in report.stdout
+    assert "nightjar best swarm --write train.py" in report.stderr
+    assert (of_agents.returncode, "nightjar take agents-1" in of_agents.stderr) == (1, True)
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "agents has no checkpoint yet" in nothing.stderr
+    assert nightjar(lab.data, "journal").stdout == written["text"] == file.read_text("utf-8")
+    assert "matters` | 0.50 | " in written["text"]
     assert f"{file}: 1 checkpoint of swarm" in saved.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,15 +129,3 @@ def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: R
     lab.start()
     assert lab.until(lambda: lab.get(f"experiment/{experiment}")["experiment"]["attempt"] == 2, "attempt 2")
     lab.post("experiment/stop", experiment_id=experiment)
-
-
-def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -> None:
-    with running_lab(tmp_path / "other", FAST) as other:
-        data, other.data = other.data, lab.data
-
-        with pytest.raises(AssertionError, match="already"):
-            other.start()
-
-        other.data = data  # what is alive on the lab's own data is not its to end
-
-    lab.until_idle()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.commands import nightjar
-from tests.journeys.running import FAST, QUICK, TRAIN, RunningLab, running_lab
+from tests.journeys.running import FAST, TRAIN, RunningLab, running_lab
 
 EVALUATOR = """
 OFFSET = 0.0
@@ -48,20 +48,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         yield found
 
 
-def open_tag(lab: RunningLab, tag: str) -> str:
-    """A tag whose evaluator has a command."""
-    lab.post(
-        "experiment/setup",
-        tag=tag,
-        base_commit=lab.base,
-        policy=dict(QUICK),
-        evaluator_command="python prepare.py",
-    )
-    return tag
-
-
 def test_what_a_run_prints_is_kept_beside_its_true_score_which_decides(lab: RunningLab) -> None:
-    tag = open_tag(lab, "judged")
+    tag = "judged"
+    lab.setup(tag, {"evaluator_command": "python prepare.py"})
     honest = lab.until_status(lab.submit(tag), "keep")["experiment"]
     liar = lab.submit(tag, commit_sha=lab.commit({"train.py": training(0.95, printed=0.3)}))
 

@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.journeys.redis_servers import (
-    CLIENTS,
-    EACH,
-    PASSWORD,
-    client,
-    failed_over,
-    need_redis_server,
-    server,
-    until,
-)
-from tests.journeys.running import PATIENCE_S, reserved_port, running_lab
+from tests.journeys.redis_servers import PASSWORD, client, need_redis_server, server, survives, until
+from tests.journeys.running import reserved_port, running_lab
 
 
 class Redundant:
@@ -53,11 +44,6 @@ class Redundant:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinels)
         return f"redis+sentinel://:{PASSWORD}@{hosts}/mymaster"
 
-    def is_copied(self) -> None:
-        """Wait until the replica has all that was written before."""
-        self.admin.set("probe", 1)
-        assert self.admin.wait(1, int(PATIENCE_S * 1000)) == 1
-
 
 def knows_all(sentinel: redis.Redis) -> bool:
     found: Any = sentinel.sentinel_master("mymaster")  # type: ignore[no-untyped-call, unused-ignore]
@@ -76,19 +62,4 @@ def test_a_replica_that_is_promoted_under_load_has_what_it_had_and_takes_the_res
 ) -> None:
     with running_lab(tmp_path / "lab", NIGHTJAR_REDIS_URL=redundant.url) as lab:
         lab.start()
-        lab.setup()
-        before = lab.until_status(lab.submit(), "keep")["experiment"]["experiment_id"]
-        redundant.is_copied()
-
-        def killed() -> None:
-            redundant.process.kill()
-            redundant.process.wait()
-
-        found = failed_over(lab, killed)
-        after = lab.until_status(lab.submit(config_delta={"VALUE": 0.5}), "keep")["experiment"]
-
-        assert lab.status(before) == "keep"
-        assert after["attempt"] >= 1
-        assert len(found.later) >= CLIENTS * EACH
-        assert found.lost.isdisjoint(found.later)
-        assert lab.post("lab/audit")["violations"] == []
+        survives(lab, redundant.admin, redundant.process)

@@ -79,6 +79,8 @@ def test_an_environment_that_cannot_be_used_is_refused_and_found_by_doctor(
     assert said == f"nightjar: {python} cannot be used: No such file or directory"
     assert "or name another with --python" in remedy
     assert not (tmp_path / "data").exists()
+    absent = refused(tmp_path / "data", "--repo", str(project), "--python", "/no/such/python")
+    assert "--python '/no/such/python' is no program that can be run" in absent[0]
     (found,) = (f for f in json.loads(done.stdout) if f["what"] == "project")
     assert (found["state"], found["found"]) == ("error", said.removeprefix("nightjar: "))
 
@@ -108,14 +110,6 @@ def test_doctor_names_the_train_py_of_a_folder_and_who_has_no_name_for_git(tmp_p
     ]
 
 
-def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Path) -> None:
-    said, remedy = refused(tmp_path / "data", "--repo", str(project), "--python", "/no/such/python")
-
-    assert "--python '/no/such/python' is no program that can be run" in said
-    assert "name an interpreter" in remedy
-    assert not (tmp_path / "data").exists()
-
-
 def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
     with running_lab(tmp_path / "lab", FAST) as lab:
         lab.start("--cpu", "0")
@@ -123,23 +117,6 @@ def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
         assert lab.get("pool/list")["total"] == 0
         warning = "warning: no GPU is seen and no CPU slot is asked for: this worker serves nothing"
         lab.until(lambda: warning in lab.output(), "the warning of a worker without slots")
-
-
-def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp_path: Path) -> None:
-    def findings(*words: str) -> list[tuple[str, str]]:
-        done = nightjar(tmp_path / "data", "doctor", "--json", *words)
-        return [(f["state"], f["found"]) for f in json.loads(done.stdout) if f["what"] == "project"]
-
-    (project / "train.py").write_text("import torchless\n")
-    subprocess.run([*GIT, "commit", "--quiet", "--all", "--message", "Need more"], cwd=project, check=True)
-
-    trained, lacks, *_ = findings("--repo", str(project), "--python", sys.executable)
-    ((_, nowhere),) = findings()
-
-    assert trained == ("ok", f"{project}/train.py is trained with {sys.executable}")
-    assert lacks[0] == "warning"
-    assert lacks[1].startswith(f"{sys.executable} does not have: torchless (train.py)")
-    assert nowhere.startswith("none here: ")
 
 
 def test_a_port_in_use_is_refused(project: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two workers on one slot: one serves it, the other one waits, and what either has set ends with its process."""
+"""Two workers on one slot: one serves it, the other one waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -71,23 +71,3 @@ def test_a_slot_is_served_on_when_a_worker_beside_it_is_told_to_end_and_killed(l
         lab.until_idle()
 
     assert lab.post("lab/audit")["violations"] == []
-
-
-def keeper_of(supervisor: psutil.Process) -> psutil.Process | None:
-    return next((child for child in supervisor.children() if "workers.keeper" in child.cmdline()), None)
-
-
-def test_a_worker_that_waits_takes_over_when_the_other_one_ends(lab: RunningLab) -> None:
-    lab.setup()
-    with worker_beside(lab):
-        supervisor = lab.process("-m workers.supervisor", "--isolation limits")
-        keeper = lab.until(lambda: keeper_of(supervisor), "its keeper")  # it has short-lived children, too
-        supervisor.suspend()  # else it starts its keeper again
-        try:
-            keeper.kill()
-            lab.until(lambda: slot(lab)["labels"]["isolation"] == "none", "the other worker serves it")
-        finally:
-            with suppress(psutil.NoSuchProcess):  # it was silent for too long
-                supervisor.resume()
-
-        lab.until_status(lab.submit(), "keep")

@@ -116,20 +116,6 @@ def test_who_waits_at_one_process_hears_of_the_end_at_another(
     assert (ended, status, answer["status"]) == (200, 200, "keep")
 
 
-def test_a_token_that_is_revoked_at_one_process_is_refused_at_the_other(
-    lab: RunningLab, two: tuple[Visitor, Visitor]
-) -> None:
-    one, other = two
-    given = lab.post("token/issue", name="ann", role="agent")
-    shown = {"authorization": f"Bearer {given['token']}"}
-    assert {each.ask("GET", "/api/token/whoami", **shown)[0] for each in two} == {200}
-
-    assert one.ask("POST", "/api/token/revoke", {"id": given["id"]})[0] == 200
-
-    assert one.ask("GET", "/api/token/whoami", **shown)[0] == 401
-    lab.until(lambda: other.ask("GET", "/api/token/whoami", **shown)[0] == 401, "it is refused")
-
-
 def test_who_signs_in_at_one_process_is_signed_in_and_out_at_the_other(
     lab: RunningLab, two: tuple[Visitor, Visitor]
 ) -> None:

@@ -22,36 +22,17 @@ def lab(lab: RunningLab) -> RunningLab:
     return lab
 
 
-def test_call_prints_the_json_answer_of_a_function(lab: RunningLab) -> None:
-    done = started_nightjar(lab.data, "call", "search::strategy", "--tag", "cli")
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["mode"] == "explore"
-
-
-def test_call_says_where_a_field_is_not_json(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "call", "search::set_policy", "--tag", "cli", "--policy", "{crash_limit: 7}")
-
-    assert done.returncode == 2
-    assert "policy is not JSON: Expecting property name enclosed in double quotes" in done.stderr
-
-
-def test_call_takes_the_lab_s_directory_before_and_after_the_function(
+def test_call_prints_the_answer_of_a_function_wherever_the_lab_s_directory_is_named(
     lab: RunningLab, tmp_path: Path
 ) -> None:
-    words = ("call", "report::tags", "--data", str(lab.data))
+    strategy = started_nightjar(lab.data, "call", "search::strategy", "--tag", "cli")
+    after = nightjar(tmp_path / "nowhere", "call", "report::tags", "--data", str(lab.data))
+    before = command_line("call", "--data", str(lab.data), "report::progress", "--tag", "cli")
+    plot = subprocess.run(before, capture_output=True, check=True)
 
-    done = nightjar(tmp_path / "nowhere", *words)
-
-    assert "cli" in [tag["name"] for tag in json.loads(done.stdout)["tags"]], done.stderr
-
-
-def test_a_part_of_the_path_that_is_not_given_is_what_it_is_by_default(lab: RunningLab) -> None:
-    words = command_line("call", "--data", str(lab.data), "report::progress", "--tag", "cli")
-
-    done = subprocess.run(words, capture_output=True, check=True)
-
-    assert done.stdout.startswith(b"\x89PNG")
+    assert json.loads(strategy.stdout)["mode"] == "explore", strategy.stderr
+    assert "cli" in [tag["name"] for tag in json.loads(after.stdout)["tags"]], after.stderr
+    assert plot.stdout.startswith(b"\x89PNG")
 
 
 def imported_by(*words: str, **environment: str) -> set[str]:
@@ -62,53 +43,23 @@ def imported_by(*words: str, **environment: str) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
 
-def test_a_command_that_asks_the_lab_imports_no_function_record_or_settings_of_its_processes(
-    lab: RunningLab,
-) -> None:
-    imported = imported_by("call", "report::tags", NIGHTJAR_DATA=str(lab.data))
-
-    assert "triggers.cli.lab_http" in imported
-    heavy = {
-        *(
-            "functions.kernel.table",
-            "functions.people",
-            "functions.kernel.contract",
-            "redis",
-            "httpx",
-            "numpy",
-            "difflib",
-        ),
-        *("state.settings", "state.records", "state.policy", "rich.console"),
-    }
-    assert not imported & heavy
+HEAVY = frozenset({"redis", "httpx", "state.records", "functions.kernel.table"})
+NEEDLESS = {
+    ("--help",): HEAVY | {"state.client_settings", "pydantic", "rich", "asyncio"},
+    ("status", "--help"): HEAVY | {"state.policy", "state.settings", "rich.console"},
+    ("config",): HEAVY | {"triggers.cli.doctor", "triggers.cli.lab_http"},
+    ("call", "report::tags"): HEAVY
+    | {"functions.people", "numpy", "difflib", "state.settings", "rich.console"},
+}
+"""What a command has to do without: each import costs a start."""
 
 
-def test_what_needs_no_lab_reads_no_settings() -> None:
-    imported = imported_by("--help")
+@pytest.mark.parametrize("words", NEEDLESS, ids=" ".join)
+def test_a_command_imports_nothing_that_it_does_not_need(lab: RunningLab, words: tuple[str, ...]) -> None:
+    imported = imported_by(*words, NIGHTJAR_DATA=str(lab.data))
 
     assert "click" in imported
-    assert not imported & {
-        "state.client_settings",
-        "pydantic",
-        "rich",
-        "asyncio",
-        "functions.kernel.table",
-        "redis",
-    }
-
-
-def test_the_lab_s_status_is_shown_without_records_or_policy() -> None:
-    imported = imported_by("status", "--help")
-
-    assert "triggers.cli.lab_http" in imported
-    assert not imported & {"state.records", "state.policy", "state.settings", "redis", "rich.console"}
-
-
-def test_the_settings_are_shown_without_redis_or_the_checks_of_doctor() -> None:
-    imported = imported_by("config")
-
-    assert "state.settings" in imported
-    assert not imported & {"redis", "httpx", "state.records", "triggers.cli.doctor", "triggers.cli.lab_http"}
+    assert not imported & NEEDLESS[words]
 
 
 def test_without_a_lab_call_says_what_this_checkout_can_do(tmp_path: Path) -> None:
@@ -120,32 +71,26 @@ def test_without_a_lab_call_says_what_this_checkout_can_do(tmp_path: Path) -> No
     assert "no lab answers" in called.stderr
 
 
-def test_a_wrong_field_is_a_usage_error(lab: RunningLab) -> None:
-    missing = nightjar(lab.data, "call", "experiment::best")
-    wrong = nightjar(lab.data, "call", "experiment::history", "--tag", "cli", "--limit", "many")
-    unknown = nightjar(lab.data, "call", "no::such")
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("experiment::best",), 2, "tag"),
+        (("experiment::history", "--tag", "cli", "--limit", "many"), 2, "limit"),
+        (("no::such",), 2, "no::such"),
+        (
+            ("search::set_policy", "--tag", "cli", "--policy", "{a: 7}"),
+            2,
+            "policy is not JSON: Expecting property",
+        ),
+        (("experiment::best", "--tag", "nowhere"), 1, "-> create it with"),
+    ],
+)
+def test_a_call_that_cannot_be_says_why(
+    lab: RunningLab, words: tuple[str, ...], code: int, told: str
+) -> None:
+    done = nightjar(lab.data, "call", *words)
 
-    assert [missing.returncode, wrong.returncode, unknown.returncode] == [2, 2, 2]
-    assert "limit" in wrong.stderr
-
-
-def test_a_problem_of_the_lab_is_told_with_its_hint(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "call", "experiment::best", "--tag", "nowhere")
-
-    assert done.returncode == 1
-    assert "nowhere" in done.stderr
-    assert "-> create it with" in done.stderr
-
-
-def test_waiting_exits_with_the_outcome(lab: RunningLab) -> None:
-    def wait(experiment: str, timeout: str = "50") -> int:
-        words = ("--experiment-id", experiment, "--timeout", timeout, "--until", "finished")
-        return nightjar(lab.data, "call", "experiment::wait", *words).returncode
-
-    running = lab.submit("cli", config_delta={"SECONDS": 600.0})
-    assert wait(running, "0.1") == 5
-    lab.post("experiment/stop", experiment_id=running)
-    assert wait(running) == 8
+    assert (done.returncode, told in done.stderr) == (code, True), done.stderr
 
 
 def test_a_recorded_tag_is_replayed_under_another_keep_rule(lab: RunningLab) -> None:
@@ -175,25 +120,20 @@ def test_a_recorded_tag_is_replayed_under_another_keep_rule(lab: RunningLab) -> 
     assert "no file 'dawn' and no such tag" in unknown.stderr
 
 
-def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
-    plain = nightjar(lab.data, "status")
-    machine = nightjar(lab.data, "status", "--json")
-
-    assert re.search(r"\d web;", plain.stdout), "others may have been killed just now"
-    assert "cpu0" in plain.stdout
-    assert json.loads(machine.stdout)["status"]["counts"]["keeper"] == 1
-
-
-def test_a_gpu_s_name_is_text_and_nothing_else(lab: RunningLab) -> None:
+def test_status_shows_processes_slots_and_tags_and_a_gpu_s_name_as_text(lab: RunningLab) -> None:
     gpu = {"gpu_id": "other:gpu0", "gpu_index": 0, "vram_mb": 1.0}
     lab.post("pool/register", **gpu, gpu_name="[/red][link=x]\x1b[31mnamed")
 
-    done = nightjar(lab.data, "status")
+    plain = nightjar(lab.data, "status")
+    machine = nightjar(lab.data, "status", "--json")
     lab.post("pool/drain", gpu_id="other:gpu0")
     lab.post("pool/deregister", gpu_id="other:gpu0")
 
-    assert done.returncode == 0, done.stderr
-    assert r"[/red][link=x]\x1b[31mnamed" in done.stdout
+    assert plain.returncode == 0, plain.stderr
+    assert re.search(r"\d web;", plain.stdout), "others may have been killed just now"
+    assert "cpu0" in plain.stdout
+    assert r"[/red][link=x]\x1b[31mnamed" in plain.stdout
+    assert json.loads(machine.stdout)["status"]["counts"]["keeper"] == 1
 
 
 def test_no_command_hands_a_terminal_what_an_agent_wrote_for_it(lab: RunningLab) -> None:
@@ -241,29 +181,19 @@ def test_a_proxy_of_the_environment_is_not_asked_for_a_lab_on_this_machine(lab: 
     assert "there are no events of type" in events.stderr
 
 
-def test_redis_reaches_the_lab_s_own_server(lab: RunningLab) -> None:
+def test_redis_and_python_m_state_reach_the_lab_s_own_server(lab: RunningLab) -> None:
     done = nightjar(lab.data, "redis", "HGET", "{lab}:tags:cli", "branch")
     refused = nightjar(lab.data, "redis", "HGET", "{lab}:tags:cli")
+    environment = {**os.environ, "NIGHTJAR_DATA": str(lab.data), "COLUMNS": "200"}
+    words = [sys.executable, "-P", "-m", "state"]
+    keys = subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
 
     assert done.stdout.strip() == "autoresearch/cli"
-    assert refused.returncode == 1
-    assert "wrong number of arguments" in refused.stderr
-
-
-def test_python_m_state_counts_the_keys_of_the_running_lab(lab: RunningLab) -> None:
-    environment = {**os.environ, "NIGHTJAR_DATA": str(lab.data), "COLUMNS": "200"}
-
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "state"], capture_output=True, text=True, check=True, env=environment
-    )
-
-    rows = {
-        line.split("│")[1].strip(): line.split("│")[-2].strip()
-        for line in done.stdout.splitlines()
-        if "│" in line
-    }
-    assert int(rows["{lab}:tags:<tag>"]) == lab.get("report/tags")["total"]
-    assert rows["{lab}:gpu_pool:<gpu_id>"] == "1"
+    assert (refused.returncode, "wrong number of arguments" in refused.stderr) == (1, True)
+    rows = [line.split("│") for line in keys.splitlines() if "│" in line]
+    counts = {cells[1].strip(): cells[-2].strip() for cells in rows}
+    assert int(counts["{lab}:tags:<tag>"]) == lab.get("report/tags")["total"]
+    assert counts["{lab}:gpu_pool:<gpu_id>"] == "1"
 
 
 def test_config_redacts_secrets(tmp_path: Path) -> None:
@@ -310,13 +240,20 @@ def test_a_bind_beyond_loopback_is_refused_with_the_remedy(tmp_path: Path) -> No
     assert "ssh -L" in done.stderr
 
 
-def test_doctor_finds_a_running_lab_in_order(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "doctor", "--json")
+def test_doctor_finds_a_lab_in_order_and_reports_what_the_audit_finds(lab: RunningLab) -> None:
+    well = nightjar(lab.data, "doctor", "--json")
+    lab.setup("wounded")
+    nightjar(lab.data, "redis", "HINCRBY", "{lab}:tags:wounded", "kept", "1")
+    ill = nightjar(lab.data, "doctor", "--json")
+    nightjar(lab.data, "redis", "HINCRBY", "{lab}:tags:wounded", "kept", "-1")
 
-    found = {f["what"]: f for f in json.loads(done.stdout)}
-    assert done.returncode == 0, done.stdout
+    found = {f["what"]: f for f in json.loads(well.stdout)}
+    assert well.returncode == 0, well.stdout
     assert found["audit"]["state"] == "ok"
     assert "appendfsync everysec" in found["durability"]["found"]
+    wrong = [f["found"] for f in json.loads(ill.stdout) if f["state"] == "error"]
+    assert ill.returncode == 1
+    assert "wounded: the counter kept says 1, the records 0" in wrong
 
 
 def test_doctor_tries_the_archive(tmp_path: Path) -> None:
@@ -330,15 +267,3 @@ def test_doctor_tries_the_archive(tmp_path: Path) -> None:
     assert found["old"]["state"] == "ok"
     assert found["none"]["state"] == "error"
     assert "does not take a patch" in found["none"]["found"]
-
-
-def test_doctor_reports_what_the_audit_finds(lab: RunningLab) -> None:
-    lab.setup("wounded")
-    nightjar(lab.data, "redis", "HINCRBY", "{lab}:tags:wounded", "kept", "1")
-
-    done = nightjar(lab.data, "doctor", "--json")
-
-    nightjar(lab.data, "redis", "HINCRBY", "{lab}:tags:wounded", "kept", "-1")
-    wrong = [f for f in json.loads(done.stdout) if f["state"] == "error"]
-    assert done.returncode == 1
-    assert "wounded: the counter kept says 1, the records 0" in {f["found"] for f in wrong}

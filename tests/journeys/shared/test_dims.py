@@ -30,14 +30,6 @@ def test_scan_needs_no_lab_and_prints_a_file_that_define_takes(lab: RunningLab, 
     assert [row["min"] for row in rows] == [table.get("min") for table in proposed]
 
 
-def test_scan_as_json_says_what_it_left_out(tmp_path: Path) -> None:
-    done = nightjar(tmp_path / "nowhere", "dims", "scan", "--json", str(TINYLM))
-
-    answer = json.loads(done.stdout)
-    assert {d["name"]: d["dtype"] for d in answer["dimensions"]}["LEARNING_RATE"] == "float_log"
-    assert set(answer["left_out"]) == {"SEED", "WEIGHTS", "TOTAL_WALL_CLOCK_TIME", "TIME_BUDGET"}
-
-
 def test_the_file_of_the_documents_is_one_and_a_freeze_shows_in_the_list(
     lab: RunningLab, tmp_path: Path
 ) -> None:

@@ -88,17 +88,14 @@ def test_a_csv_has_each_run_and_quotes_formulas_for_spreadsheets(lab: RunningLab
     assert (rows[1]["description"], cautious[1]["description"]) == (FORMULA, f"'{FORMULA}")
 
 
-def test_json_lines_are_what_the_lab_knows(lab: RunningLab, tmp_path: Path) -> None:
-    export(lab, "t", "--to", "jsonl", "-o", tmp_path / "t.jsonl")
-
-    lines = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
-    assert lines == [lab.get(f"experiment/{line['experiment']['experiment_id']}") for line in lines]
-    assert len(lines) == 2
-
-
 def test_a_file_read_again_gives_the_same_runs_as_the_lab(lab: RunningLab, tmp_path: Path) -> None:
     export(lab, "t", "--to", "csv", "-o", tmp_path / "t.csv")
+    export(lab, "t", "-o", tmp_path / "results.tsv")
+    export(lab, "t", "--to", "jsonl", "-o", tmp_path / "t.jsonl")
 
+    assert (tmp_path / "results.tsv").read_text() == lab.post("report/tsv", tag="t")["tsv"]
+    lines = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert lines == [lab.get(f"experiment/{name}") for name in ("t-1", "t-2")]
     assert replayed(lab, str(tmp_path / "t.csv")) == replayed(lab, "t")
 
 

@@ -63,14 +63,26 @@ def kill_web(lab: RunningLab) -> None:
     )
 
 
-def test_following_survives_a_kill_of_the_web_process_and_loses_nothing(
+def test_following_and_waiting_survive_a_kill_of_the_web_process_and_lose_nothing(
     lab: RunningLab, followed: tuple[subprocess.Popen[str], Path]
 ) -> None:
     process, lines = followed
-    for nth in range(20):
-        if nth == 10:
-            kill_web(lab)
-        lab.setup(f"kill{nth}")
+    lab.setup("patient")
+    name = lab.submit("patient", config_delta={"SECONDS": 600.0})
+    argv = command("wait", name)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment(lab.data)) as waiting:
+        try:
+            lab.until(lambda: _was_answered(lab, name), "its first look is answered, and it waits")
+            for nth in range(20):
+                if nth == 10:
+                    kill_web(lab)
+                lab.setup(f"kill{nth}")
+            assert waiting.poll() is None
+            lab.post("experiment/stop", experiment_id=name)
+            outcome, _ = waiting.communicate(timeout=PATIENCE_S)
+        finally:
+            waiting.kill()
+    assert (waiting.returncode, outcome.startswith(f"{name}: stopped")) == (8, True)
 
     def told() -> list[str]:
         events = [json.loads(text) for text in lines.read_text().splitlines()]
@@ -87,25 +99,10 @@ def test_following_survives_a_kill_of_the_web_process_and_loses_nothing(
     assert "Traceback" not in said
 
 
-def test_following_a_tag_that_is_not_there_says_so_and_waits_for_it(lab: RunningLab) -> None:
-    with subprocess.Popen(
-        command("events", "--tag", "later", "--type", "tag.created", "--last", "100"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(lab.data, PYTHONUNBUFFERED="1"),
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            said = process.stderr.readline()
-            lab.setup("later")
-            told = process.stdout.readline().split()
-        finally:
-            process.kill()
-
-    assert said == "nightjar: there is no tag 'later' yet: its events come once it is opened\n"
-    assert told[1:3] == ["tag.created", "later"]
+def _was_answered(lab: RunningLab, experiment: str) -> bool:
+    """Whether somebody asked once how it goes with an experiment: that request is told in the log."""
+    told = (lab.data / "logs" / "web.log").read_text().splitlines()
+    return any("/wait 200 " in line and f"experiment_id={experiment} " in line for line in told)
 
 
 def test_following_no_lab_says_how_to_start_one(tmp_path: Path) -> None:
@@ -130,39 +127,16 @@ def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None
     again = wait(lab, lab.post("experiment/retest", experiment_id="codes-1")["retest_id"])
     endless = lab.submit("codes", config_delta={"SECONDS": 600.0})
     running = wait(lab, endless, "--timeout", "0.2")
+    called = nightjar(lab.data, "call", "experiment::wait", "--experiment-id", endless, "--timeout", "0.1")
     lab.post("experiment/stop", experiment_id=endless)
     stopped = wait(lab, endless)
     unknown = wait(lab, "codes-99")
     wrong = wait(lab, endless, "--timeout", "soon")
 
-    codes = [done.returncode for done in (keep, discard, crash, again, running, stopped, unknown, wrong)]
-    assert codes == [0, 3, 4, 0, 5, 8, 1, 2]
+    ended = (keep, discard, crash, again, running, called, stopped, unknown, wrong)
+    assert [done.returncode for done in ended] == [0, 3, 4, 0, 5, 5, 8, 1, 2]
     assert again.stdout.startswith("codes-1.2: measured  1.000000")
     assert keep.stdout.startswith("codes-1: first  1.000000")
     assert json.loads(discard.stdout)["status"] == "discard"
     assert "no experiment 'codes-99'" in unknown.stderr
     assert keep.stderr == ""
-
-
-def test_waiting_goes_on_after_a_kill_of_the_web_process(lab: RunningLab) -> None:
-    lab.setup("patient")
-    name = lab.submit("patient", config_delta={"SECONDS": 600.0})
-    argv = command("wait", name)
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment(lab.data)) as waiting:
-        try:
-            lab.until(lambda: _was_answered(lab, name), "its first look is answered, and it waits")
-            kill_web(lab)
-            assert waiting.poll() is None
-            lab.post("experiment/stop", experiment_id=name)
-            told, _ = waiting.communicate(timeout=PATIENCE_S)
-        finally:
-            waiting.kill()
-
-    assert waiting.returncode == 8
-    assert told.startswith(f"{name}: stopped")
-
-
-def _was_answered(lab: RunningLab, experiment: str) -> bool:
-    """Whether somebody asked once how it goes with an experiment: that request is told in the log."""
-    told = (lab.data / "logs" / "web.log").read_text().splitlines()
-    return any("/wait 200 " in line and f"experiment_id={experiment} " in line for line in told)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.commands import nightjar, printed
 from tests.journeys.running import RunningLab
-from tests.journeys.test_verbs import SLOW
 from tests.triggers.test_bearer import listening
 
 
@@ -51,7 +50,9 @@ def test_setup_says_what_it_does_not_take(
 
 def test_a_paused_tag_is_shown_so_and_goes_on_after_unpause(lab: RunningLab) -> None:
     lab.setup("held")
-    first = printed(lab.data, "pause", "held", "--reason", "prices are high")
+    run = lab.submit("held", config_delta={"SECONDS": 600.0})
+    lab.until_status(run, "running")
+    first = printed(lab.data, "pause", "held", "--reason", "prices are high", "--stop-running")
     lab.submit("held")
     second = printed(lab.data, "pause", "--tag", "held")
     status = printed(lab.data, "status")
@@ -59,6 +60,8 @@ def test_a_paused_tag_is_shown_so_and_goes_on_after_unpause(lab: RunningLab) -> 
     again = printed(lab.data, "unpause", "held", "--json")
 
     assert "held: paused (prices are high); waiting: 0 experiments" in first
+    assert f"its workers end {run}" in first
+    lab.until_status(run, "stopped")
     assert "./nightjar unpause held" in first
     assert "held: paused since 20" in second
     assert "waiting: 1 experiment\n" in second
@@ -67,17 +70,6 @@ def test_a_paused_tag_is_shown_so_and_goes_on_after_unpause(lab: RunningLab) -> 
     assert "held: goes on; waiting: 1 experiment\n" in unpaused
     assert json.loads(again)["changed"] is False
     lab.until_idle()
-
-
-def test_a_pause_can_end_the_runs_in_progress(lab: RunningLab) -> None:
-    lab.setup("ended")
-    run = lab.submit("ended", commit_sha=lab.commit({"train.py": SLOW}))
-    lab.until_status(run, "running")
-
-    said = printed(lab.data, "pause", "ended", "--stop-running")
-
-    assert f"its workers end {run}" in said
-    lab.until_status(run, "stopped")
 
 
 def test_webhooks_are_added_listed_tested_and_removed(lab: RunningLab) -> None:

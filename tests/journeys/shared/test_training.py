@@ -64,31 +64,12 @@ def test_a_discard_that_was_submitted_without_its_diff_can_be_rebuilt(
 
     found = lab.until_status(lab.submit(tag, commit_sha=worse), "discard")
 
+    git(lab.repo, "worktree", "add", "--quiet", "--detach", str(tmp_path / "rebuilt"), lab.base)
+    (tmp_path / "patch").write_bytes(found["diff"].encode())
+    git(tmp_path / "rebuilt", "apply", "--index", "--binary", str(tmp_path / "patch"))
+    assert git(tmp_path / "rebuilt", "write-tree") == git(lab.repo, "rev-parse", f"{worse}^{{tree}}")
     assert found["experiment"]["has_diff"]
-    assert rebuilt(lab, found["diff"], tmp_path) == git(lab.repo, "rev-parse", f"{worse}^{{tree}}")
     assert not found["experiment"]["diff_differs"]
-
-
-def rebuilt(lab: RunningLab, patch: str, folder: Path) -> str:
-    """The tree that a patch makes from the base commit."""
-    git(lab.repo, "worktree", "add", "--quiet", "--detach", str(folder / "rebuilt"), lab.base)
-    (folder / "patch").write_bytes(patch.encode())
-    git(folder / "rebuilt", "apply", "--index", "--binary", str(folder / "patch"))
-    return git(folder / "rebuilt", "write-tree")
-
-
-def test_a_stopped_run_ends_with_its_last_report(lab: RunningLab, tag: str) -> None:
-    experiment = lab.submit(tag, config_delta={"SECONDS": 600.0})
-    script = lab.until_training(experiment)
-
-    answer = lab.post("experiment/stop", experiment_id=experiment, reason="seen enough")
-
-    assert answer["stopping"]
-    e = lab.until_status(experiment, "stopped")["experiment"]
-    assert e["error"] == "seen enough"
-    assert 0 < e["last_progress"] < 1
-    lab.until_idle()
-    assert not lab.processes("train.py"), script
 
 
 def test_a_run_that_reaches_its_tag_s_budget_is_stopped(lab: RunningLab, tag: str) -> None:
