@@ -43,7 +43,7 @@ def tag(lab: RunningLab, request: pytest.FixtureRequest) -> str:
 
 
 OFTEN = [
-    *((victim, signal.SIGKILL) for victim in ("horse", "RQ worker", "workers' supervisor", "Redis")),
+    *((victim, signal.SIGKILL) for victim in ("horse", "RQ worker", "workers' supervisor", "clock", "Redis")),
     *((victim, signal.SIGSTOP) for victim in ("web", "RQ worker")),
 ]
 """One for each way to notice that a process has gone or stands still. All others are tried in a long run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.commands import command_line, nightjar
+from tests.conftest import ROOT
 from tests.journeys.running import RunningLab, running_lab
 
+OWN_FUNCTIONS = (ROOT / "docs" / "functions-of-your-own.md").read_text()
 READS = 'print(len(open("data/train.bin", "rb").read()))\nprint("val_bpb: 0.9")\n'
 
 
@@ -58,6 +61,10 @@ def test_ignored_data_is_told_of_before_the_first_run_and_read_once_it_is_linked
     assert "--link data" not in in_project.stdout
 
     lab.stop()
-    (lab.repo / "nightjar.toml").write_text('link = ["data"]\n')
+    (lab.repo / "nightjar.toml").write_text('link = ["data"]\nfunctions = "mine"\n')
+    (lab.repo / "mine").mkdir()
+    [documented, *_] = re.findall(r"(?ms)^```python\n(.*?)^```", OWN_FUNCTIONS)
+    (lab.repo / "mine" / "hello.py").write_text(documented)
     lab.start()
+    assert "functions of your own: hello::greet\n" in lab.output()
     assert lab.until_status(lab.submit(), "keep", "discard")["log_tail"].startswith("4\n")

@@ -153,6 +153,8 @@ def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: Runni
     first = token(
         lab.data, "issue", "listed", "--role", "agent", "--tag", "a", "--tag", "b", "--expires", "1h"
     )
+    token(lab.data, "rotate", "--overlap", "0", NIGHTJAR_TOKEN=first)
+    rotated_out = nightjar(lab.data, "token", "whoami", NIGHTJAR_TOKEN=first)
     by_name = nightjar(lab.data, "token", "revoke", "listed")
     second = json.loads(nightjar(lab.data, "token", "issue", "listed", "--role", "viewer", "--json").stdout)
     by_id = nightjar(lab.data, "token", "revoke", second["id"], "--json")
@@ -165,7 +167,7 @@ def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: Runni
         ("agent", "revoked", ["a", "b"]),
         ("viewer", "revoked", None),
     ]
-    assert by_name.returncode == by_id.returncode == 0
+    assert (rotated_out.returncode, by_name.returncode, by_id.returncode) == (7, 0, 0)
     assert told(by_id)["id"] == second["id"]
     assert (unknown.returncode, "token list" in unknown.stderr) == (1, True)
     assert "listed" in people.stdout

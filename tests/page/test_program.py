@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.journeys.running import RunningLab
+from tests.browser import Browser
+from tests.journeys.running import RunningLab, running_lab
 from tests.page.pages import Page
 from tests.page.swarms import Swarm, figure, table
 
@@ -67,3 +70,28 @@ def test_the_journal_shows_its_checkpoints_as_tables(page: Page, swarm: Swarm) -
     page.until("Checkpoint 1", ".journal summary")
     page.until("LR matters", ".journal td")
     page.until("Belief movements", ".journal details[open] h3")
+
+
+def test_an_operator_flushes_a_draft_of_a_lab_that_drafts_ahead(browser: Browser, tmp_path: Path) -> None:
+    with running_lab(tmp_path, NIGHTJAR_PIPELINE_ENABLED="true") as drafting:
+        drafting.start()
+        page, swarm = Page(browser, drafting), Swarm(drafting, "night")
+        drafting.post("search/set-policy", tag="night", policy={"stopping.rule": "stochastic"})
+        workers = [swarm.join(name) for name in ("ann", "bob", "eve")]
+        for worker_id in workers:
+            swarm.run(worker_id, 0.95)
+        drafting.until(lambda: sum(swarm.targets()) == len(workers), "the workers are divided")
+        written(swarm, "the first plan")
+        page.sign_in()
+        page.show(tag="night", view="program")
+        page.browser.until(lambda: figure(page, "Trust in drafts")[1:2] == ["0.50"], "the trust")
+        for worker_id in workers:
+            swarm.begin(worker_id, 0.1, 0.2, 0.4, 0.6, 0.8)
+
+        page.until("ready", ".facts .badge")
+        page.click("Flush the draft")
+        page.confirm("Flush")
+
+        page.browser.until(lambda: figure(page, "Trust in drafts")[1:2] == ["0.30"], "trust has fallen")
+        page.browser.until(lambda: page.texts(".facts .badge") == [], "no draft is left")
+        assert page.said() == []

@@ -215,6 +215,18 @@ def test_mlflow_s_client_reads_runs_parents_metrics_curves_and_patches(
     assert better["tags"]["nightjar.diff_sha256"] == hashlib.sha256(shown["diff"].encode()).hexdigest()
 
 
+@pytest.mark.long
+def test_a_verdict_that_changes_is_changed_in_mlflow(lab: RunningLab, store: Path, trackers: Path) -> None:
+    lab.setup("changing", keep_rule="strict")
+    lucky = complete(lab, "changing", 1.0)
+    export(lab, "changing", "--to", "mlflow", "-o", store, python=trackers / "python")
+    lab.post("experiment/retract", experiment_id=lucky, reason="wrong data")
+
+    export(lab, "changing", "--to", "mlflow", "-o", store, python=trackers / "python")
+
+    assert mlflow_run(store, trackers, "changing", lucky)["tags"]["nightjar.status"] == "retracted"
+
+
 def mlflow_run(store: Path, trackers: Path, tag: str, name: str) -> dict[str, Any]:
     """The one run of this name, as MLflow's client reads it."""
     script = """
@@ -268,6 +280,26 @@ print(json.dumps([sorted(runs), runs["t-2"].config, rows]))
     ticks = lab.get("experiment/t-2")["ticks"]
     assert [row["tick"] for row in rows if "tick" in row] == [metric for _, metric, _ in ticks]
     assert rows[-1]["val_bpb"] == 0.9
+
+
+@pytest.mark.long
+def test_a_missing_library_is_named_with_what_installs_it(
+    lab: RunningLab, tmp_path: Path, trackers: Path
+) -> None:
+    done = subprocess.run(
+        [str(trackers / "python"), "-m", "triggers.cli", "export", "t", "--to", "optuna"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
+        env=environment(lab),
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "nightjar: --to optuna needs the package optuna",
+        "  -> pip install optuna where Nightjar is installed, or install 'nightjar[optuna]'",
+    ]
 
 
 def told(command: list[str], folder: Path) -> str:

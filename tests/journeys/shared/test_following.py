@@ -105,6 +105,48 @@ def _was_answered(lab: RunningLab, experiment: str) -> bool:
     return any("/wait 200 " in line and f"experiment_id={experiment} " in line for line in told)
 
 
+def test_new_bests_alone_can_be_followed(lab: RunningLab) -> None:
+    lab.setup("best")
+    for value in (3.0, 4.0, 2.0):
+        lab.until_status(lab.submit("best", config_delta={"VALUE": value}), "keep", "discard")
+    process = subprocess.Popen(
+        command("events", "--only-new-best", "--tag", "best", "--last", "100"),
+        stdout=subprocess.PIPE,
+        env=environment(lab.data, PYTHONUNBUFFERED="1"),
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        told = [process.stdout.readline().split() for _ in range(2)]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+    assert [words[1:] for words in told] == [["best.changed", "best-1", "3"], ["best.changed", "best-3", "2"]]
+
+
+def test_following_a_tag_that_is_not_there_says_so_and_waits_for_it(lab: RunningLab) -> None:
+    with subprocess.Popen(
+        command("events", "--tag", "later", "--type", "tag.created", "--last", "100"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(lab.data, PYTHONUNBUFFERED="1"),
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            said = process.stderr.readline()
+            lab.setup("later")
+            told = process.stdout.readline().split()
+        finally:
+            process.kill()
+
+    assert said == "nightjar: there is no tag 'later' yet: its events come once it is opened\n"
+    assert told[1:3] == ["tag.created", "later"]
+
+
 def test_following_no_lab_says_how_to_start_one(tmp_path: Path) -> None:
     done = nightjar(tmp_path, "events", NIGHTJAR_PORT="1")
 
