@@ -1,7 +1,6 @@
 """A coding agent's command line that thinks nothing: `python pretending.py WHAT`, with its charter on standard input.
 
 work      tries one idea with the charter's own commands, says what it cost, and exits
-limit     says that it has met a usage limit, and exits
 names     prints its words and the names in its environment, and exits
 hang      says hello and is silent for ever, with children that have cut every tie
 flood     prints without end
@@ -25,9 +24,6 @@ def main(what: str, given: str) -> int:
     match what:
         case "work":
             wait_for(work(charter, blocks), blocks)
-        case "limit":
-            print("usage limit reached, resets 3am", flush=True)
-            return 1
         case "names":
             names = [os.environ[f"NIGHTJAR_{name}"] for name in ("URL", "TAG", "NAME")]
             print("told:", *sys.argv[2:], *names, flush=True)

@@ -4,8 +4,9 @@ import { h } from "./dom.js";
 import { call } from "./lab.js";
 
 // A button that asks and then calls; null for readers who are no operators.
+// Afterwards the view is read again, unless something else is to be `done`.
 // `inputs` are { name, label, value?, required?, options? }; `body(given)` makes the request of what was entered.
-export function action(page, { name, title, text, verb, path, body, inputs = [], done = () => {}, kind = "" }) {
+export function action(page, { name, title, text, verb, path, body, inputs = [], done = () => page.view?.source?.now(), kind = "" }) {
   if (!page.isOperator) return null;
   return h("button", { type: "button", class: `action ${kind}`, click: () => ask({ title, text, verb: verb ?? name, path, body, inputs, done }) }, name);
 }

@@ -92,7 +92,7 @@ export const beliefs = {
         ["Test", chosen.test_spec && `${chosen.test_spec.type}, ${chosen.phase}`], ["Its terms", valuesText(chosen.test_spec ?? {}, ["type"])],
       ]) : h("p", { class: "nothing" }, "No hypothesis yet."));
       words.textContent = found.summary;
-      tables.dimensions.show({ rows: found.dimensions, columns: dimensionColumns(page, tag, () => page.view.source.now()) });
+      tables.dimensions.show({ rows: found.dimensions, columns: dimensionColumns(page, tag) });
       across.draw(found.dimensions);
       unmeasured.hidden = found.dimensions.some(({ importance: share }) => share !== null);
       for (const each of charts) each.draw();
@@ -170,12 +170,12 @@ function interval({ credible_interval_90: [low, high], posterior_mean: mean }) {
   return element;
 }
 
-function dimensionColumns(page, tag, done) {
+function dimensionColumns(page, tag) {
   const range = ({ categories, min, max }) => (categories ? categories.join(", ") : `${min} to ${max}`);
   const reason = { name: "reason", label: "Why", value: "" };
   const change = (one) => (one.frozen
-    ? action(page, { name: "Unfreeze", title: `Unfreeze ${one.name}?`, text: "Configs vary it in its whole range again.", path: "/api/dimension/unfreeze", inputs: [reason], body: (given) => ({ tag, name: one.name, ...given }), done })
-    : action(page, { name: "Freeze", title: `Freeze ${one.name}?`, text: "Every config has this value from now on. It can be unfrozen.", path: "/api/dimension/freeze", done,
+    ? action(page, { name: "Unfreeze", title: `Unfreeze ${one.name}?`, text: "Configs vary it in its whole range again.", path: "/api/dimension/unfreeze", inputs: [reason], body: (given) => ({ tag, name: one.name, ...given }) })
+    : action(page, { name: "Freeze", title: `Freeze ${one.name}?`, text: "Every config has this value from now on. It can be unfrozen.", path: "/api/dimension/freeze",
       inputs: [{ name: "value", label: "Value", options: one.categories?.map(String) ?? null }, reason], body: ({ value, reason: why }) => ({ tag, name: one.name, value: valueOf(one, value), reason: why }) }));
   return [
     { id: "name", title: "Dimension", wide: true, cell: (one) => cut(one.name) },

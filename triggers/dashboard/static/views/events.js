@@ -150,9 +150,8 @@ function columnsOf(page) {
 }
 
 function deadLetters({ dead, total }, page) {
-  const done = () => page.view.source?.now();
-  const redrive = (name, title, which) => action(page, { name, title, text: "It is handled again. If that fails again, it comes back.", path: "/api/event/redrive", body: () => which, done });
-  const discard = (name, title, which) => action(page, { name, title, text: "It is deleted for good, and never handled.", path: "/api/event/discard", body: () => which, done });
+  const redrive = (name, title, which) => action(page, { name, title, text: "It is handled again. If that fails again, it comes back.", path: "/api/event/redrive", body: () => which });
+  const discard = (name, title, which) => action(page, { name, title, text: "It is deleted for good, and never handled.", path: "/api/event/discard", body: () => which });
   const all = counted(total, "dead letter");
   return [
     h("header", {}, h("h2", { class: "problem" }, all), h("p", { class: "dim note" }, "events whose handler failed too often"),

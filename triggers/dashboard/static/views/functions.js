@@ -116,17 +116,16 @@ function firing(place, schedule, page) {
 
 function firings(schedule, page) {
   const { function: name, paused_since: paused, paused_reason: reason, next_fire: next, last_fired: last, fired, missed, skipped } = schedule;
-  const done = () => page.view.source?.now();
   const body = () => ({ function: name });
   return [
     h("p", {}, ...(paused ? ["Paused for ", age(paused), reason ? `: ${reason}. ` : ". "] : ["Next firing ", age(next), ". "]),
       h("span", { class: "dim" }, ...(last ? ["Last ", age(last), " ago; "] : []), `${counted(fired, "firing")}, ${missed} missed, ${skipped} skipped`)),
     h("div", { class: "acts" }, ...[
-      action(page, { name: "Run now", title: `Run ${name} now?`, text: "It is fired once, beside its schedule.", path: "/api/cron/run", body, done }),
+      action(page, { name: "Run now", title: `Run ${name} now?`, text: "It is fired once, beside its schedule.", path: "/api/cron/run", body }),
       paused
-        ? action(page, { name: "Resume", title: `Resume ${name}?`, text: "The clock fires it again at its next time.", path: "/api/cron/resume", body, done })
+        ? action(page, { name: "Resume", title: `Resume ${name}?`, text: "The clock fires it again at its next time.", path: "/api/cron/resume", body })
         : action(page, { name: "Pause", title: `Pause ${name}?`, text: "The clock does not fire it until it is resumed. Its other triggers go on.", path: "/api/cron/pause",
-          inputs: [{ name: "reason", label: "Why", required: false }], body: ({ reason: why }) => ({ function: name, reason: why }), done }),
+          inputs: [{ name: "reason", label: "Why", required: false }], body: ({ reason: why }) => ({ function: name, reason: why }) }),
     ].filter(Boolean)),
   ];
 }

@@ -111,10 +111,9 @@ function load(name, value, max, text) {
 
 function draining({ id, drained, holder, isOperator }, page) {
   if (!isOperator) return null;
-  const done = () => page.view.source?.now();
   return drained
-    ? action(page, { name: "Undo drain", title: `Use ${id} again?`, text: "Runs are lent to it again, and its crashes are forgotten.", path: "/api/pool/drain", body: () => ({ gpu_id: id, undo: true }), done })
-    : action(page, { name: "Drain", title: `Drain ${id}?`, text: `No further run is lent to it.${holder ? ` ${holder} may finish.` : ""}`, path: "/api/pool/drain", body: () => ({ gpu_id: id }), done });
+    ? action(page, { name: "Undo drain", title: `Use ${id} again?`, text: "Runs are lent to it again, and its crashes are forgotten.", path: "/api/pool/drain", body: () => ({ gpu_id: id, undo: true }) })
+    : action(page, { name: "Drain", title: `Drain ${id}?`, text: `No further run is lent to it.${holder ? ` ${holder} may finish.` : ""}`, path: "/api/pool/drain", body: () => ({ gpu_id: id }) });
 }
 
 // A lab of a swarm needs no worker of its own: the swarm's workers are workers.

@@ -82,7 +82,7 @@ export const overview = {
         distilled.textContent = inWords(night.distilled);
         if (acts.dataset.state === String(isPaused)) return;
         acts.dataset.state = String(isPaused);
-        const buttons = [pausing(page, night.tag, isPaused, () => page.view.source.now()), policyAction(page, night.tag)].filter(Boolean);
+        const buttons = [pausing(page, night.tag, isPaused), policyAction(page, night.tag)].filter(Boolean);
         acts.replaceChildren(...buttons);
       },
       hear: varied.hear,
@@ -134,10 +134,10 @@ function inWords(one) {
     : `Distilling in ${one.into}: ${one.state}. ${one.reason}`;
 }
 
-function pausing(page, tag, paused, done) {
+function pausing(page, tag, paused) {
   return paused
-    ? action(page, { name: "Resume", title: `Resume ${tag}?`, text: "Its waiting runs get their places in the queue back.", path: "/api/tag/unpause", body: () => ({ tag }), done })
-    : action(page, { name: "Pause", title: `Pause ${tag}?`, text: "No further run of this tag starts. Running ones finish.", path: "/api/tag/pause", body: () => ({ tag }), done });
+    ? action(page, { name: "Resume", title: `Resume ${tag}?`, text: "Its waiting runs get their places in the queue back.", path: "/api/tag/unpause", body: () => ({ tag }) })
+    : action(page, { name: "Pause", title: `Pause ${tag}?`, text: "No further run of this tag starts. Running ones finish.", path: "/api/tag/pause", body: () => ({ tag }) });
 }
 
 function noteOn(runs, address) {

@@ -47,14 +47,13 @@ export const program = {
         { id: "strategy", title: "Strategy", width: 96, cell: ({ strategy }) => cut(strategy) },
         { id: "agent", title: "Author", width: 96, cell: ({ author }) => cut(author) },
       ] });
-      const done = () => page.view.source.now();
       write.replaceChildren(...[
         action(page, { name: "Write a version", title: `Write the next program of ${tag}?`, text: "A language model writes it where the lab has one, else the templates. Workers and agents read it from then on.",
-          path: "/api/program/write", inputs: [{ name: "reason", label: "Why", value: "an operator asked for it" }], body: (given) => ({ tag, ...given }), done }),
+          path: "/api/program/write", inputs: [{ name: "reason", label: "Why", value: "an operator asked for it" }], body: (given) => ({ tag, ...given }) }),
         listed.count > all.length ? h("span", { class: "dim" }, `the newest ${all.length} of ${listed.count}`) : null,
       ].filter(Boolean));
       drawChange(all, changed);
-      drawDraft(pipeline, spec, done);
+      drawDraft(pipeline, spec);
       sync(journal, checkpoints, ({ number: nth }) => nth, ({ text, isNewest }) => {
         const [title, ...rest] = text.split("\n");
         return h("details", { open: isNewest }, h("summary", {}, title.replace(/^#+ /, "")), h("div", { class: "log" }, markdown(rest)));
@@ -71,7 +70,7 @@ export const program = {
       fill(diff, [changed, page.address.show], () => (page.address.show ? [text] : changed.diff === "" ? ["Nothing changed."] : patchLines(changed.diff)));
     }
 
-    function drawDraft(pipeline, spec, done) {
+    function drawDraft(pipeline, spec) {
       const { enabled, spec_state: state, thresholds } = pipeline;
       const isOpen = state === "drafting" || state === "ready";
       const wasOpen = draft.querySelector("details")?.open ?? false;
@@ -84,7 +83,7 @@ export const program = {
           ["Confirmed", String(pipeline.confirmed_count)], ["Flushed", String(pipeline.flush_count)], ["Last flushed", pipeline.last_flush_token], ["Id", pipeline.spec_id],
         ]) : null,
         spec ? h("details", { open: wasOpen }, h("summary", {}, "The drafted program"), h("pre", { class: "log", tabindex: "0" }, spec)) : null,
-        isOpen ? action(page, { name: "Flush the draft", title: "Flush the draft?", text: "The draft is dropped, and trust in drafts falls by 0.20.", verb: "Flush", path: "/pipeline/flush", inputs: [{ name: "reason", label: "Why", required: false }], body: (given) => ({ tag, ...given }), done }) : null,
+        isOpen ? action(page, { name: "Flush the draft", title: "Flush the draft?", text: "The draft is dropped, and trust in drafts falls by 0.20.", verb: "Flush", path: "/pipeline/flush", inputs: [{ name: "reason", label: "Why", required: false }], body: (given) => ({ tag, ...given }) }) : null,
       ]);
     }
 

@@ -204,8 +204,7 @@ function timeline({ timeline: phases, e }, page) {
 
 // What an operator may do with it in its present state.
 function actions({ e, isOpen, row }, page) {
-  const done = () => page.view?.source?.now();
-  const on = (name, title, text, path, more = {}) => action(page, { name, title: `${title} ${e.id}?`, text, path, body: (given) => ({ experiment_id: e.id, ...given }), done, ...more });
+  const on = (name, title, text, path, more = {}) => action(page, { name, title: `${title} ${e.id}?`, text, path, body: (given) => ({ experiment_id: e.id, ...given }), ...more });
   const settled = ["keep", "discard"].includes(e.status) && e.val_bpb !== null && e.retest_of === null;
   return [
     isOpen && !e.stopping ? on("Stop", "Stop", `${["leased", "running"].includes(e.status) ? "Its worker ends it within seconds, and its GPU is free for the next run. " : ""}Its value does not count.`, "/api/experiment/stop", { body: () => ({ experiment_id: e.id, reason: "stopped on the page" }) }) : null,
