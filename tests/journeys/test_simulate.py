@@ -81,7 +81,7 @@ def test_a_simulated_swarm_on_a_lab_of_its_own_loses_nothing_and_leaves_nothing(
     assert not (tmp_path / "unused").exists()
 
 
-@pytest.mark.long  # a minute of both cores; test_proposed_dimensions has the life cycle over real processes
+@pytest.mark.long  # a minute of both cores
 def test_a_simulated_swarm_tries_what_is_proposed_where_it_stalls_and_keeps_what_helps(
     tmp_path: Path, temporary: Path
 ) -> None:
