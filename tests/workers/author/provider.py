@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -116,11 +115,8 @@ async def _play(act: Act, writer: asyncio.StreamWriter) -> None:
     begun = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
     match act:
         case Answer():
-            headers = {
-                "content-type": "application/json",
-                "content-length": str(len(act.body)),
-                **act.headers,
-            }
+            length = str(len(act.body))
+            headers = {"content-type": "application/json", "content-length": length, **act.headers}
             shown = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
             head = f"HTTP/1.1 {act.status} Told\r\n{shown}connection: close\r\n\r\n"
             writer.write(head.encode() + act.body)
@@ -143,83 +139,39 @@ async def _play(act: Act, writer: asyncio.StreamWriter) -> None:
             await writer.drain()
 
 
-class Dialect(ABC):
-    """How one provider writes."""
+def _json(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(json.dumps(body).encode(), status, headers or {})
 
-    name: str
-    base_url: str
-    """The variable that says where its API is."""
-    key_header: str
-    other_keys: tuple[str, ...]
+
+class AnthropicDialect:
+    """How one provider writes. The others have the same methods."""
+
+    name, base_url, key_header = "anthropic", "ANTHROPIC_BASE_URL", "authorization"
+    other_keys = ("x-api-key", "x-goog-api-key")
     """Headers that another provider's key would be in."""
-
-    @abstractmethod
-    def filled(self, form: str, fields: Mapping[str, Any]) -> Answer:
-        """The model fills in the form."""
-
-    @abstractmethod
-    def prose(self, text: str) -> Answer:
-        """The model writes a text, and fills in no form."""
-
-    @abstractmethod
-    def cut_off(self, form: str) -> Answer:
-        """The model has written more than it may."""
-
-    @abstractmethod
-    def refusal(self) -> Answer:
-        """The model, or a filter, refuses."""
-
-    @abstractmethod
-    def error(self, status: int, text: str = "no", headers: Mapping[str, str] | None = None) -> Answer:
-        """The API reports an error."""
-
-    @abstractmethod
-    def sent(self, body: Any) -> tuple[str, str, str, Any]:
-        """Of a request: the system text, the prompt, the form that is forced, and the form's schema."""
 
     def at(self, url: str) -> str:
         """The API's base URL, where the server has this one."""
         return url
 
-
-def _json(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(json.dumps(body).encode(), status, headers or {})
-
-
-class AnthropicDialect(Dialect):
-    name, base_url, key_header = "anthropic", "ANTHROPIC_BASE_URL", "authorization"
-    other_keys = ("x-api-key", "x-goog-api-key")
-
     def _message(self, content: list[Any], stop_reason: str, **more: Any) -> Answer:
-        usage = {
-            "input_tokens": READ,
-            "output_tokens": WRITTEN,
-            "cache_read_input_tokens": CACHED,
-            "cache_creation_input_tokens": 0,
-        }
-        return _json(
-            {
-                "id": "msg_1",
-                "type": "message",
-                "role": "assistant",
-                "model": "m",
-                "content": content,
-                "stop_reason": stop_reason,
-                "stop_sequence": None,
-                "usage": usage,
-                **more,
-            }
-        )
+        read = {"input_tokens": READ, "cache_read_input_tokens": CACHED, "cache_creation_input_tokens": 0}
+        usage = {**read, "output_tokens": WRITTEN}
+        said = {"content": content, "stop_reason": stop_reason, "usage": usage, **more}
+        return _json({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", **said})
 
     def filled(self, form: str, fields: Mapping[str, Any]) -> Answer:
+        """The model fills in the form."""
         return self._message(
             [{"type": "tool_use", "id": "toolu_1", "name": form, "input": fields}], "tool_use"
         )
 
     def prose(self, text: str) -> Answer:
+        """The model writes a text, and fills in no form."""
         return self._message([{"type": "text", "text": text}], "end_turn")
 
     def cut_off(self, form: str) -> Answer:
+        """The model has written more than it may."""
         return self._message([{"type": "tool_use", "id": "toolu_1", "name": form, "input": {}}], "max_tokens")
 
     def refusal(self, explanation: str | None = None) -> Answer:
@@ -230,6 +182,7 @@ class AnthropicDialect(Dialect):
         return _json({"type": "error", "error": {"type": "some_error", "message": text}}, status, headers)
 
     def sent(self, body: Any) -> tuple[str, str, str, Any]:
+        """The system text, the prompt, the forced form and its schema of a request."""
         (system,), (message,), (tool,) = body["system"], body["messages"], body["tools"]
         assert system["cache_control"] == {"type": "ephemeral"}
         assert body["tool_choice"]["type"] == "tool"
@@ -237,7 +190,7 @@ class AnthropicDialect(Dialect):
         return system["text"], message["content"], body["tool_choice"]["name"], tool["input_schema"]
 
 
-class OpenAIDialect(Dialect):
+class OpenAIDialect:
     name, base_url, key_header = "openai", "OPENAI_BASE_URL", "authorization"
     other_keys = ("x-api-key", "x-goog-api-key")
 
@@ -249,51 +202,20 @@ class OpenAIDialect(Dialect):
             "input_tokens": READ + CACHED,
             "input_tokens_details": {"cached_tokens": CACHED, "cache_write_tokens": 0},
             "output_tokens": WRITTEN,
-            "output_tokens_details": {"reasoning_tokens": 5},
-            "total_tokens": READ + CACHED + WRITTEN,
         }
-        return _json(
-            {
-                "id": "resp_1",
-                "object": "response",
-                "created_at": 1,
-                "status": status,
-                "model": "m",
-                "error": None,
-                "incomplete_details": None,
-                "output": output,
-                "parallel_tool_calls": False,
-                "tool_choice": "auto",
-                "tools": [],
-                "usage": usage,
-                **more,
-            }
-        )
+        said = {"output": output, "status": status, "incomplete_details": None, "usage": usage, **more}
+        return _json({"id": "resp_1", "object": "response", "created_at": 1, "model": "m", **said})
 
     def called(self, form: str, arguments: str) -> Answer:
         """The function is called with this text."""
-        call = {
-            "type": "function_call",
-            "id": "fc_1",
-            "call_id": "call_1",
-            "name": form,
-            "arguments": arguments,
-            "status": "completed",
-        }
+        call = {"type": "function_call", "call_id": "call_1", "name": form, "arguments": arguments}
         return self._response([{"type": "reasoning", "id": "rs_1", "summary": []}, call])
 
     def filled(self, form: str, fields: Mapping[str, Any]) -> Answer:
         return self.called(form, json.dumps(fields))
 
     def _said(self, part: Mapping[str, Any]) -> Answer:
-        message = {
-            "type": "message",
-            "id": "msg_1",
-            "role": "assistant",
-            "status": "completed",
-            "content": [part],
-        }
-        return self._response([message])
+        return self._response([{"type": "message", "role": "assistant", "content": [part]}])
 
     def prose(self, text: str) -> Answer:
         return self._said({"type": "output_text", "text": text, "annotations": []})
@@ -309,18 +231,11 @@ class OpenAIDialect(Dialect):
         return self._response([], "incomplete", incomplete_details={"reason": "content_filter"})
 
     def error(self, status: int, text: str = "no", headers: Mapping[str, str] | None = None) -> Answer:
-        error = {"message": text, "type": "some_error", "param": None, "code": None}
-        return _json({"error": error}, status, headers)
+        return _json({"error": {"message": text, "type": "some_error", "code": None}}, status, headers)
 
     def flagged(self) -> Answer:
         """The prompt is refused before a model sees it."""
-        error = {
-            "message": "flagged",
-            "type": "invalid_request_error",
-            "param": None,
-            "code": "invalid_prompt",
-        }
-        return _json({"error": error}, 400)
+        return _json({"error": {"message": "flagged", "code": "invalid_prompt"}}, 400)
 
     def sent(self, body: Any) -> tuple[str, str, str, Any]:
         (tool,) = body["tools"]
@@ -329,9 +244,12 @@ class OpenAIDialect(Dialect):
         return body["instructions"], body["input"], body["tool_choice"]["name"], tool["parameters"]
 
 
-class GeminiDialect(Dialect):
+class GeminiDialect:
     name, base_url, key_header = "gemini", "GOOGLE_GEMINI_BASE_URL", "x-goog-api-key"
     other_keys = ("x-api-key", "authorization")
+
+    def at(self, url: str) -> str:
+        return url
 
     def _content(self, parts: list[Any], finish_reason: str = "STOP") -> Answer:
         usage = {
@@ -373,4 +291,5 @@ class GeminiDialect(Dialect):
         return system["text"], content["parts"][0]["text"], forced, declared["parameters_json_schema"]
 
 
+Dialect = AnthropicDialect | OpenAIDialect | GeminiDialect
 DIALECTS: tuple[Dialect, ...] = (AnthropicDialect(), OpenAIDialect(), GeminiDialect())

@@ -55,18 +55,12 @@ def test_a_named_one_without_its_key_is_an_error_that_says_what_to_set(name: str
     assert "0123456789" not in f"{refused.value.detail} {refused.value.hint}"
 
 
-@pytest.fixture
-def no_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process in which no extra is installed."""
-
-    def gone(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr("workers.author.choosing.find_spec", gone)
-
-
 @pytest.mark.parametrize("name", ["openai", "gemini"])
-def test_a_named_one_without_its_sdk_is_an_error_that_names_the_extra(name: str, no_sdks: None) -> None:
+def test_a_named_one_without_its_sdk_is_an_error_that_names_the_extra(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.author.choosing.find_spec", lambda _: None)
+
     with pytest.raises(Invalid, match="SDK is not installed") as refused:
         choose(settings(llm_provider=name, **KEYS))
 

@@ -108,12 +108,7 @@ async def test_a_form_that_is_filled_in_badly_is_repaired_with_what_was_wrong(
         assert (await scene.spent()).tokens == 2 * ALL
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        *("surrogate", "nested", "cut_off", "hostile_types"),
-    ],
-)
+@pytest.mark.parametrize("bad", ["surrogate", "nested", "cut_off", "hostile_types"])
 async def test_a_reply_that_is_bad_twice_is_dropped(play: Play, dialect: Dialect, bad: str) -> None:
     acts: dict[str, Act] = {
         "surrogate": dialect.filled(FORM, {"summary": "half a character: \ud83d"}),
@@ -131,17 +126,16 @@ async def test_a_reply_that_is_bad_twice_is_dropped(play: Play, dialect: Dialect
         assert len(scene.stage.received) == 2
 
 
-ENDS = {
-    "no JSON, then a form": ("repaired", 2),
-    "busy for an hour": ("rate_limited", 1),
-    "fails once with 529": ("written", 2),
-    "always fails": ("unavailable", MOST_TRIES),
-    "refuses": ("refused", 1),
-}
-"""The outcome, and the requests that it takes."""
-
-
-@pytest.mark.parametrize(("end", "outcome", "requests"), [(end, *of) for end, of in ENDS.items()])
+@pytest.mark.parametrize(
+    ("end", "outcome", "requests"),
+    [
+        ("no JSON, then a form", "repaired", 2),
+        ("busy for an hour", "rate_limited", 1),
+        ("fails once with 529", "written", 2),
+        ("always fails", "unavailable", MOST_TRIES),
+        ("refuses", "refused", 1),
+    ],
+)
 async def test_writing_ends_in_one_counted_outcome(
     play: Play, dialect: Dialect, end: str, outcome: str, requests: int
 ) -> None:
@@ -255,14 +249,14 @@ async def test_a_filter_s_refusal_is_one(play: Play, dialect: Dialect, act: Act)
         assert scene.outcomes() == {"refused": 1}
 
 
-async def test_a_reply_without_end_is_read_up_to_a_limit(play: Play, dialect: Dialect) -> None:
+async def test_a_reply_without_end_is_read_up_to_a_limit(play: Play) -> None:
     async with play(Flood()) as scene:
         assert await scene.author.write(GraphSummary, COMMISSION) is None
 
         assert scene.outcomes() == {"invalid": 1}
 
 
-async def test_a_packed_reply_is_not_unpacked(play: Play, dialect: Dialect) -> None:
+async def test_a_packed_reply_is_not_unpacked(play: Play) -> None:
     packed = Answer(b"\x1f\x8b", headers={"content-encoding": "gzip"})
     async with play(packed) as scene:
         assert await scene.author.write(GraphSummary, COMMISSION) is None
@@ -270,34 +264,34 @@ async def test_a_packed_reply_is_not_unpacked(play: Play, dialect: Dialect) -> N
         assert scene.outcomes() == {"invalid": 1}
 
 
+TOO_SMALL = "one request may cost more than a day's budget: raise NIGHTJAR_LLM_TOKENS_PER_DAY"
+
+
 @pytest.mark.parametrize("dialect", [AnthropicDialect()])
-@pytest.mark.parametrize("limit", [{"llm_tokens_per_day": 1000}, {"llm_usd_per_day": 0.001}], ids=str)
-async def test_a_budget_that_is_too_small_for_any_request_is_said_to_be(
+@pytest.mark.parametrize(
+    ("limit", "used", "told"),
+    [
+        ({"llm_tokens_per_day": 1_000_000}, 999_000, "the next day begins in"),
+        ({"llm_tokens_per_day": 1000}, 0, TOO_SMALL),
+        ({"llm_usd_per_day": 0.001}, 0, TOO_SMALL),
+    ],
+)
+async def test_no_request_leaves_once_the_budget_is_used_up(
     play: Play,
     dialect: Dialect,
     limit: dict[str, Any],
+    used: int,
+    told: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with play(dialect.filled(FORM, SUMMARY), **limit) as scene:
-        assert await scene.author.write(GraphSummary, COMMISSION) is None
-
-        assert scene.stage.received == []
-        assert scene.outcomes() == {"exhausted": 1}
-    assert "one request may cost more than a day's budget: raise NIGHTJAR_LLM_TOKENS_PER_DAY" in caplog.text
-
-
-@pytest.mark.parametrize("dialect", [AnthropicDialect()])
-async def test_no_request_leaves_once_the_budget_is_used_up(
-    play: Play, dialect: Dialect, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with play(dialect.filled(FORM, SUMMARY), llm_tokens_per_day=1_000_000) as scene:
-        await scene.budget.reserve(Cost(999_000, 0), Cost(1_000_000, 0))
+        await scene.budget.reserve(Cost(used, 0), Cost(1_000_000, 0))
 
         assert await scene.author.write(GraphSummary, COMMISSION) is None
 
         assert scene.stage.received == []
         assert scene.outcomes() == {"exhausted": 1}
-    assert "the next day begins in" in caplog.text
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize("dialect", [AnthropicDialect()])
