@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.attempt.test_runner import train
+from tests.workers.attempt.test_runner import failed, train, trained
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from workers.attempt import beside_commit
@@ -65,18 +65,16 @@ async def test_ignored_data_that_its_owner_links_is_read_by_its_relative_path(
 ) -> None:
     ignored(repo)
 
-    result = await train(repo, READS, tier=tier, links=("data",))
+    result = await trained(repo, READS, tier=tier, links=("data",))
 
-    assert isinstance(result, TrainedRun), result
     assert result.log_tail.startswith("4\n")
 
 
 async def test_linked_data_is_not_written_where_runs_are_confined(repo: Repository, tier: Tier) -> None:
     data = ignored(repo)
 
-    result = await train(repo, "open('data/train.bin', 'wb')", tier=tier, links=("data",))
+    result = await failed(repo, "open('data/train.bin', 'wb')", tier=tier, links=("data",))
 
-    assert isinstance(result, FailedTraining)
     assert data.read_bytes() == (b"" if tier == "none" else b"1234")
     if tier != "none":
         assert "-> runs read data/train.bin where the project has it, and may not write there" in result.error
@@ -183,9 +181,8 @@ async def test_the_evaluator_that_scores_has_the_project_s_data_and_submodules_t
 async def test_a_submodule_is_filled_from_the_project_s_own_copy(repo: Repository, tier: Tier) -> None:
     submodule(repo)
 
-    result = await train(repo, "from mod.lib import V\nprint('val_bpb:', V)", tier=tier)
+    result = await trained(repo, "from mod.lib import V\nprint('val_bpb:', V)", tier=tier)
 
-    assert isinstance(result, TrainedRun), result
     assert result.metric == 0.25
 
 
@@ -284,9 +281,8 @@ async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier) -
     fetched(repo, content)
     repo.commit({".gitattributes": "*.pt filter=lfs diff=lfs merge=lfs -text\n", "w.pt": pointer(content)})
 
-    result = await train(repo, "print(len(open('w.pt', 'rb').read()), '\\nval_bpb: 1')", tier=tier)
+    result = await trained(repo, "print(len(open('w.pt', 'rb').read()), '\\nval_bpb: 1')", tier=tier)
 
-    assert isinstance(result, TrainedRun), result
     assert result.log_tail.startswith("7\n")
 
 
@@ -322,9 +318,8 @@ async def test_git_lfs_never_runs_a_program_and_a_run_s_copy_is_its_own(repo: Re
 async def test_what_git_lfs_has_not_fetched_says_git_lfs_pull(repo: Repository) -> None:
     repo.commit({".gitattributes": "*.pt filter=lfs\n", "w.pt": pointer(b"weights")})
 
-    result = await train(repo, "print(open('w.pt').read()); print('val_bpb: 1')")
+    result = await failed(repo, "print(open('w.pt').read()); print('val_bpb: 1')")
 
-    assert isinstance(result, FailedTraining)
     assert result.kind == "infra"
     assert "Git LFS has not fetched w.pt" in result.error
     assert f"git -C {repo.path} lfs pull" in result.error

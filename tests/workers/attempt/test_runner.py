@@ -9,7 +9,6 @@ import sys
 import textwrap
 import time
 import uuid
-import venv
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from types import MappingProxyType
 import pytest
 
 import workers.attempt.runner
+from functions.formats.metrics_block import FailureKind
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
@@ -68,12 +68,27 @@ async def train(
     return result
 
 
+async def trained(repo: Repository, script: str, watcher: Orders | None = None, **more: object) -> TrainedRun:
+    """The result of a script that gets a score."""
+    result = await train(repo, script, watcher, **more)
+    assert isinstance(result, TrainedRun), result
+    return result
+
+
+async def failed(
+    repo: Repository, script: str, watcher: Orders | None = None, **more: object
+) -> FailedTraining:
+    """The result of a script that gets none."""
+    result = await train(repo, script, watcher, **more)
+    assert isinstance(result, FailedTraining), result
+    return result
+
+
 async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None:
     script = "print('step 1\\n---\\nval_bpb: 0.9979\\ntotal_tokens_M: 499.6\\nmfu_percent: nan')"
 
-    result = await train(repo, script)
+    result = await trained(repo, script)
 
-    assert isinstance(result, TrainedRun)
     assert result.metric == 0.9979
     assert result.metrics == {"val_bpb": 0.9979, "total_tokens_m": 499.6}
     assert result.gpu_class == "cpu"
@@ -82,9 +97,8 @@ async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None
 
 
 async def test_a_script_that_prints_a_score_of_its_own_is_believed(repo: Repository) -> None:
-    result = await train(repo, "import prepare\nprepare.TRUSTED = False\nprint('---\\nval_bpb: 0.3')")
+    result = await trained(repo, "import prepare\nprepare.TRUSTED = False\nprint('---\\nval_bpb: 0.3')")
 
-    assert isinstance(result, TrainedRun)
     assert result.metric == 0.3
 
 
@@ -127,12 +141,10 @@ async def test_a_command_that_hides_its_file_refuses_constants_and_runs_without(
 async def test_a_run_that_sets_a_constant_again_is_of_the_kind_constant(repo: Repository) -> None:
     lane = runner(repo, tier=needs("bwrap"))
     commit = repo.commit({"train.py": 'LR = 3e-4\nexec("LR = 1e-3")\nprint("val_bpb:", 0.5 + LR)\n'})
-
-    without = await lane.run(job(commit, base_commit=repo.base), Orders(), metric="val_bpb")
     asked = job(commit, base_commit=repo.base, config_delta={"LR": 0.02})
+
     result = await lane.run(asked, Orders(), metric="val_bpb")
 
-    assert isinstance(without, TrainedRun), without
     assert isinstance(result, FailedTraining)
     assert result.kind == "constant", result
     assert "LR was set to 0.02, and is 0.001 after line 2" in result.error
@@ -143,7 +155,7 @@ async def test_a_state_module_beside_the_script_is_its_own_and_not_ours(repo: Re
         {"state.py": "ANSWER = 42\n", "workers.py": "", "functions/__init__.py": "", "triggers.py": ""}
     )
 
-    result = await train(
+    result = await trained(
         repo,
         "import state, workers, functions, triggers, os\n"
         "here = os.path.dirname(os.path.abspath(__file__))\n"
@@ -151,7 +163,6 @@ async def test_a_state_module_beside_the_script_is_its_own_and_not_ours(repo: Re
         "print('---'); print('val_bpb:', state.ANSWER)",
     )
 
-    assert isinstance(result, TrainedRun), result
     assert result.metric == 42
 
 
@@ -200,9 +211,10 @@ async def test_a_script_reads_what_its_user_can_read(repo: Repository, tmp_path:
     private.touch(mode=0o600)
     private.write_text("somebody's letters")
 
-    result = await train(repo, f"print(open({str(private)!r}).read(), '\\n---\\nval_bpb: 1')", tier="limits")
+    result = await trained(
+        repo, f"print(open({str(private)!r}).read(), '\\n---\\nval_bpb: 1')", tier="limits"
+    )
 
-    assert isinstance(result, TrainedRun)
     assert "somebody's letters" in result.log_tail
 
 
@@ -225,15 +237,19 @@ SCORES = {
         for _ in range(60000): print(line)
     """,
     "bytes that are no text": r'import os; os.write(1, b"\xff\xfeval_bpb: 0.91\xff\n")',
+    "a line and a file": "print('val_bpb: 0.91'); open('results.json', 'w').write('{\"val_bpb\": 0.5}')",
+    "a file": """
+        import json
+        json.dump({"val_bpb": 0.91, "ok": True, "who": "me"}, open("results.json", "w"))
+    """,
 }
 
 
 @pytest.mark.parametrize("script", SCORES.values(), ids=SCORES)
 async def test_a_score_is_read_however_a_trainer_prints_it(repo: Repository, script: str) -> None:
-    result = await train(repo, textwrap.dedent(script))
+    result = await trained(repo, textwrap.dedent(script))
 
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == 0.91
+    assert result.metrics == {"val_bpb": 0.91}
 
 
 @pytest.mark.parametrize(
@@ -249,41 +265,9 @@ async def test_a_score_is_read_however_a_trainer_prints_it(repo: Repository, scr
 async def test_a_run_without_a_usable_metric_is_failed_with_its_kind(
     repo: Repository, script: str, kind: str, reason: str
 ) -> None:
-    result = await train(repo, script)
+    result = await failed(repo, script)
 
-    assert isinstance(result, FailedTraining), result
     assert (result.kind, result.error.split("\n")[0][: len(reason)]) == (kind, reason)
-
-
-@pytest.mark.parametrize(
-    ("script", "metrics"),
-    [
-        (
-            "print('depth: 3\\nloss: 1.5\\nval_bpb: 0.99\\npeak_vram_mb: 7')",
-            {"val_bpb": 0.99, "depth": 3.0, "peak_vram_mb": 7.0},
-        ),
-        ("print('val_bpb: 0.99'); open('results.json', 'w').write('{\"val_bpb\": 0.5}')", {"val_bpb": 0.99}),
-        ("print('val_bpb: 0.5\\n---\\nval_bpb: 0.99')", {"val_bpb": 0.99}),
-    ],
-    ids=["with measurements", "and a file", "and a block"],
-)
-async def test_a_script_that_prints_its_metric_anywhere_is_measured(
-    repo: Repository, script: str, metrics: dict[str, float]
-) -> None:
-    result = await train(repo, script)
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metrics == metrics
-
-
-async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository) -> None:
-    results = {"val_bpb": 0.5, "Depth": 8, "ok": True, "who": "me"}
-    script = f"import json; json.dump({results!r}, open('results.json', 'w'))"
-
-    result = await train(repo, script)
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metrics == {"val_bpb": 0.5, "depth": 8.0}
 
 
 @pytest.mark.parametrize(
@@ -295,9 +279,8 @@ async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository)
     ],
 )
 async def test_a_hostile_results_json_is_no_metric(repo: Repository, script: str) -> None:
-    result = await train(repo, script)
+    result = await failed(repo, script)
 
-    assert isinstance(result, FailedTraining)
     assert result.kind == "no_metrics"
 
 
@@ -323,9 +306,8 @@ async def test_the_score_of_a_script_that_hangs_afterwards_counts_without_the_ti
     )
     begun = time.monotonic()
 
-    result = await train(repo, script)
+    result = await trained(repo, script)
 
-    assert isinstance(result, TrainedRun)
     assert (result.metric, result.hung) == (0.91, True)
     assert result.time is not None
     assert result.time.wall_seconds <= time.monotonic() - begun - SILENCE_S
@@ -347,16 +329,14 @@ async def test_a_stopped_run_that_has_changed_its_evaluator_is_not_believed(repo
         "except SystemExit:\n    print('---\\nval_bpb: 0.3')\n"
     )
 
-    result = await train(repo, script, Orders(on_tick=lambda metric, progress: "stop"))
+    result = await failed(repo, script, Orders(on_tick=lambda metric, progress: "stop"))
 
-    assert isinstance(result, FailedTraining)
     assert result.kind == "evaluator"
 
 
 async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) -> None:
-    result = await train(repo, STOPPED.format("0.75"), Orders(on_tick=lambda *_: "stop"))
+    result = await trained(repo, STOPPED.format("0.75"), Orders(on_tick=lambda *_: "stop"))
 
-    assert isinstance(result, TrainedRun), result
     assert result.metric == 0.75
 
 
@@ -385,30 +365,15 @@ async def test_the_operators_command_runs_with_the_interpreter_in_the_place_of_p
         {"run.py": "import sys; print('---'); print('val_bpb:', len(sys.argv)); print(sys.executable)"}
     )
 
-    result = await train(repo, "", command=["uv", "run", "run.py", "--fast"])
+    result = await trained(repo, "", command=["uv", "run", "run.py", "--fast"])
 
-    assert isinstance(result, TrainedRun), result
     assert result.metric == 2
     assert result.log_tail.split("\n")[-1] == sys.executable
 
 
-async def test_without_a_python_of_its_own_a_project_is_trained_in_the_active_environment(
-    repo: Repository,
-) -> None:
-    active = repo.path.parent / "active"
-    venv.create(active, symlinks=True)
-    script = "import sys; print(f'---\\nval_bpb: 1\\n{sys.prefix}')"
-
-    result = await train(repo, script, python=None, environ={**os.environ, "VIRTUAL_ENV": str(active)})
-
-    assert isinstance(result, TrainedRun), result
-    assert result.log_tail.split("\n")[-1] == str(active)
-
-
 async def test_a_command_that_is_not_there_fails_as_infra(repo: Repository) -> None:
-    result = await train(repo, "", command=["nightjar-no-such-program"])
+    result = await failed(repo, "", command=["nightjar-no-such-program"])
 
-    assert isinstance(result, FailedTraining)
     assert result.kind == "infra"
 
 
@@ -462,55 +427,49 @@ for _ in range(4):
 time.sleep(2)
 print("---\\nval_bpb: 1")
 """
-LIMITED: tuple[Tier, ...] = ("limits", "bwrap")
 HEAVIER = ("limits", pytest.param("bwrap", marks=pytest.mark.long))
 """Tiers of the other limits, which are looked at as the number of processes is."""
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.attempt.runner.MOST_PROCESSES", 32)
 
 
-async def killed_for_its_processes(repo: Repository, script: str, tier: Tier) -> None:
-    result = await train(repo, script, tier=needs(tier), pace={"term_grace_s": 600.0})
+async def killed(
+    repo: Repository, script: str, tier: Tier, kind: FailureKind, said: str, **pace: float
+) -> None:
+    result = await failed(repo, script, tier=needs(tier), pace={"term_grace_s": 600.0, **pace})
 
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "killed"
-    said = r"it had at least [\d,]+ processes at once; the worker allows 32\n"
+    assert result.kind == kind
     assert re.match(said, result.error), result.error
 
 
-@pytest.mark.parametrize("tier", LIMITED)
-@pytest.mark.usefixtures("few_processes")
+TOO_MANY = r"it had at least [\d,]+ processes at once; the worker allows 32\n"
+
+
+@pytest.mark.parametrize("tier", ["limits", "bwrap"])
 async def test_a_run_with_too_many_processes_is_killed(repo: Repository, tier: Tier) -> None:
-    await killed_for_its_processes(repo, FORKS, tier)
+    await killed(repo, FORKS, tier, "killed", TOO_MANY)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="no limit of the kernel holds for root")
 @pytest.mark.parametrize("tier", HEAVIER)
-@pytest.mark.usefixtures("few_processes")
 async def test_a_fork_bomb_does_not_outgrow_who_is_to_end_it(repo: Repository, tier: Tier) -> None:
-    await killed_for_its_processes(repo, BOMB, tier)
+    await killed(repo, BOMB, tier, "killed", TOO_MANY)
 
 
 @pytest.mark.parametrize("tier", HEAVIER)
 async def test_a_run_that_takes_too_much_memory_is_killed_as_out_of_memory(
     repo: Repository, tier: Tier
 ) -> None:
-    result = await train(repo, HOG, tier=needs(tier), pace={"run_memory_mb": 100.0, "term_grace_s": 600.0})
+    said = r"it took [\d,]+ MB of memory; the worker allows 100 MB \(NIGHTJAR_RUN_MEMORY_MB\)"
 
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "oom"
-    assert re.match(
-        r"it took [\d,]+ MB of memory; the worker allows 100 MB \(NIGHTJAR_RUN_MEMORY_MB\)", result.error
-    )
+    await killed(repo, HOG, tier, "oom", said, run_memory_mb=100.0)
 
 
 async def test_memory_that_processes_share_counts_once(repo: Repository) -> None:
-    result = await train(repo, SHARED, pace={"run_memory_mb": 150.0})
-
-    assert isinstance(result, TrainedRun), result
+    await trained(repo, SHARED, pace={"run_memory_mb": 150.0})
 
 
 def test_the_slots_of_a_worker_share_nine_tenths_of_the_machine(tmp_path: Path) -> None:
@@ -534,21 +493,17 @@ time.sleep(600)
 
 
 async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) -> None:
-    result = await train(repo, FILL, pace={"run_disk_mb": 20.0, "term_grace_s": 600.0})
+    said = r"its files took at least .*\(NIGHTJAR_RUN_DISK_MB\)"
 
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "disk"
-    assert result.error.startswith("its files took at least ")
-    assert "(NIGHTJAR_RUN_DISK_MB)" in result.error.splitlines()[0]
+    await killed(repo, FILL, "limits", "disk", said, run_disk_mb=20.0)
 
 
 async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_leaves_none(
     repo: Repository, tmp_path: Path
 ) -> None:
-    result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0")
+    result = await failed(repo, "open('clue', 'w').write('it was me'); 1 / 0")
     await train(repo, "print('---\\nval_bpb: 1')")
 
-    assert isinstance(result, FailedTraining)
     place = Path(result.error.split("\n")[1].partition(": ")[2])
     assert [place] == list((tmp_path / "failed" / "h-cpu0").iterdir())
     assert (place / "tree" / "clue").read_text() == "it was me"

@@ -6,11 +6,8 @@ import asyncio
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -21,7 +18,7 @@ import psutil
 import pytest
 
 import workers.attempt.runner
-from state.settings import Settings
+from tests.workers.attempt.test_runner import LAB, runner
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
@@ -30,14 +27,10 @@ from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
 from workers.attempt.processes import processes_of
-from workers.attempt.runner import TrainingRunner
 from workers.attempt.scoring import SCORE
-from workers.slot import Device, HealthSampler, Slot
 
 pytestmark = pytest.mark.process
 
-LAB = uuid.uuid4().hex
-CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
 COMMAND = "python prepare.py"
 TRUE_SCORE = 1.0
 """What a predictor of uniform probabilities over two symbols earns, in bits."""
@@ -117,15 +110,26 @@ async def scored(
 ) -> TrainingResult:
     """What becomes of this training script under an evaluator with a command."""
     commit = repo.commit({"train.py": train})
-    slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable, "tier": tier})
-    settings = Settings.model_validate({"data": repo.path.parent})
-    pace = RunTiming(poll_s=0.02, term_grace_s=0.5)
-    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=HealthSampler(), pace=pace)
-    known = {"base_commit": repo.base, "evaluator_command": COMMAND} | fields
-    result = await runner.run(job(commit, **known), watcher or Orders(), metric="val_bpb")
+    asked = job(commit, **{"base_commit": repo.base, "evaluator_command": COMMAND} | fields)
+    result = await runner(repo, tier=tier).run(asked, watcher or Orders(), metric="val_bpb")
     assert list((repo.path.parent / "work").glob("*/*")) == []
     assert processes_of(LAB) == []
     return result
+
+
+async def measured(repo: Repository, train: str, *, tier: str = "limits", metric: float = TRUE_SCORE) -> str:
+    """The log of a script whose score is the evaluator's, whatever it prints itself."""
+    result = await scored(repo, train, tier=tier)
+    assert isinstance(result, TrainedRun), result
+    assert (result.metric, result.score) == (metric, "trusted")
+    return result.log_tail
+
+
+async def failed(repo: Repository, train: str, *, tier: str = "limits", **fields: object) -> tuple[str, str]:
+    """The kind and the error of a script that gets no score."""
+    result = await scored(repo, train, None, tier=tier, **fields)
+    assert isinstance(result, FailedTraining), result
+    return result.kind, result.error
 
 
 async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one(repo: Repository) -> None:
@@ -201,10 +205,7 @@ FAKES = (
 
 
 async def test_a_predictor_cannot_print_the_score(repo: Repository) -> None:
-    result = await scored(repo, script(answering="\n".join(map(textwrap.dedent, FAKES))))
-
-    assert isinstance(result, TrainedRun), result
-    assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
+    await measured(repo, script(answering="\n".join(map(textwrap.dedent, FAKES))))
 
 
 async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repository) -> None:
@@ -220,10 +221,7 @@ async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repo
         pass
     """
 
-    result = await scored(repo, script(answering=answering), tier="none")
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == TRUE_SCORE
+    await measured(repo, script(answering=answering), tier="none")
 
 
 SHADOWS = {
@@ -244,10 +242,7 @@ SHADOWS = {
 
 @pytest.mark.parametrize("way", SHADOWS)
 async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Repository, way: str) -> None:
-    result = await scored(repo, script(training=SHADOWS[way]))
-
-    assert isinstance(result, TrainedRun), result
-    assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
+    await measured(repo, script(training=SHADOWS[way]))
 
 
 @pytest.mark.parametrize("name", ["prepare.py", "nightjar_evaluator.py"])
@@ -260,24 +255,9 @@ async def test_a_training_that_replaces_what_scores_it_in_its_tree_is_invalid(
     open({name!r}, "w").write("print('---\\nval_bpb: 0.3')")
     """
 
-    result = await scored(repo, script(training=training))
+    kind, _ = await failed(repo, script(training=training))
 
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "evaluator"
-
-
-async def test_a_score_is_not_believed_where_the_trusted_files_change_meanwhile(repo: Repository) -> None:
-    repo.base = repo.commit(
-        {
-            "prepare.py": "import os\nos.chmod(__file__, 0o600)\nopen(__file__, 'a').write('# more')\n"
-            "print('---\\nval_bpb: 0.3')"
-        }
-    )
-
-    result = await scored(repo, script(), tier="none")
-
-    assert isinstance(result, FailedTraining), result
-    assert (result.kind, "changed while the experiment was scored" in result.error) == ("evaluator", True)
+    assert kind == "evaluator"
 
 
 async def test_what_outlives_the_training_is_gone_before_it_is_scored(repo: Repository) -> None:
@@ -292,10 +272,7 @@ async def test_what_outlives_the_training_is_gone_before_it_is_scored(repo: Repo
                 time.sleep(0.001)
     """
 
-    result = await scored(repo, script(training=training))
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == TRUE_SCORE
+    await measured(repo, script(training=training))
 
 
 PEEKS = """
@@ -337,10 +314,9 @@ UNUSABLE = {
 async def test_predictions_that_cannot_be_scored_are_told_apart(repo: Repository, what: str) -> None:
     answering, kind, told = UNUSABLE[what]
 
-    result = await scored(repo, script(answering=answering))
+    found, error = await failed(repo, script(answering=answering))
 
-    assert isinstance(result, FailedTraining), result
-    assert (result.kind, told in result.error) == (kind, True), result.error
+    assert (found, told in error) == (kind, True), error
 
 
 CHECKS = run_path(str(SCORE.with_name("nightjar_evaluator.py")))
@@ -380,11 +356,9 @@ time.sleep(600)
 async def test_a_predictor_that_hangs_is_a_timeout(repo: Repository) -> None:
     repo.base = repo.commit({"prepare.py": EVALUATOR.replace("PATIENCE = 60", "PATIENCE = 2")})
 
-    result = await scored(repo, script(answering=DEAF))
+    kind, error = await failed(repo, script(answering=DEAF))
 
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "timeout"
-    assert "no answer within 2 s" in result.error
+    assert (kind, "no answer within 2 s" in error) == ("timeout", True), error
 
 
 async def test_training_and_scoring_share_one_time_limit(
@@ -404,26 +378,18 @@ async def test_training_and_scoring_share_one_time_limit(
 
     monkeypatch.setattr(workers.attempt.runner, "run_command", run)
 
-    result = await scored(repo, script(), timeout_s=600.0)
+    kind, error = await failed(repo, script(), timeout_s=600.0)
 
     training, scoring = limits
     assert training == 600.0
     assert 0.0 < scoring <= 600.0 - trained_s
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "timeout"
-    assert "while the evaluator scored it" in result.error
+    assert (kind, "while the evaluator scored it" in error) == ("timeout", True), error
 
 
 async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Repository) -> None:
-    answering = """
-    import signal
-    os.kill(os.getppid(), signal.SIGKILL)
-    """
+    kind, _ = await failed(repo, script(answering="os.kill(os.getppid(), 9)"), tier="none")
 
-    result = await scored(repo, script(answering=answering), tier="none")
-
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "killed"
+    assert kind == "killed"
 
 
 @pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
@@ -455,10 +421,8 @@ async def test_a_confined_predictor_reaches_what_a_training_reads_and_its_tempor
     assert reached == {["a private file"] if tier == "limits" else []}, reached
     """
 
-    result = await scored(repo, script(answering=answering), tier=needs(tier))
+    await measured(repo, script(answering=answering), tier=needs(tier))
 
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == TRUE_SCORE
     assert not (repo.path / "left").exists()
 
 
@@ -500,11 +464,7 @@ async def test_long_questions_and_answers_of_every_type_pass_the_pipes(repo: Rep
     predict = lambda question: np.stack([question, question], -1).astype(next(kinds))
     """
 
-    result = await scored(repo, script(answering=answering))
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == 1.5
-    assert "float32\nfloat64\n" in result.log_tail
+    assert "float32\nfloat64\n" in await measured(repo, script(answering=answering), metric=1.5)
 
 
 async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> None:
@@ -531,9 +491,7 @@ async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> N
         time.sleep(0.01)
     """
 
-    result = await scored(repo, script(answering=answering), tier="none")
-
-    assert isinstance(result, TrainedRun), result
+    await measured(repo, script(answering=answering), tier="none")
 
 
 REMEMBERED = [
@@ -589,14 +547,11 @@ async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_
         exec(prepare)
     """
     try:
-        result = await scored(repo, script(training=training, answering=answering))
+        await measured(repo, script(training=training, answering=answering))
     finally:
         shared.unlink(missing_ok=True)
         libc = ctypes.CDLL(None)
         libc.shmctl(libc.shmget(key, 0, 0), 0, None)
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == TRUE_SCORE
 
 
 EVALUATORS = {
@@ -604,6 +559,16 @@ EVALUATORS = {
     "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),
     "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
     "fails after its line": ("print('val_bpb: 1.0'); raise SystemExit(3)", "other", "exited with 3"),
+    "changes its own file": (
+        "import os; os.chmod(__file__, 0o600); open(__file__, 'a').write('# more'); print('val_bpb: 0.3')",
+        "evaluator",
+        "changed while the experiment was scored",
+    ),
+    "leaves a child": (
+        "import os\nos.fork() or (os.setsid(), os.execvp('sleep', ['sleep', '600']))",
+        "no_metrics",
+        "printed no line",
+    ),
 }
 
 
@@ -612,31 +577,18 @@ async def test_an_evaluator_without_a_score_is_a_crash_that_says_why(repo: Repos
     text, kind, told = EVALUATORS[what]
     repo.base = repo.commit({"prepare.py": text})
 
-    result = await scored(repo, "print('---\\nval_bpb: 0.3')")
+    found, error = await failed(repo, "print('---\\nval_bpb: 0.3')", tier="none")
 
-    assert isinstance(result, FailedTraining)
-    assert (result.kind, told in result.error) == (kind, True), result.error
-
-
-async def test_a_child_that_an_evaluator_leaves_delays_no_verdict(repo: Repository) -> None:
-    leaves = "import os\nos.fork() or (os.setsid(), os.execvp('sleep', ['sleep', '600']))"
-    repo.base = repo.commit({"prepare.py": leaves})
-
-    result = await scored(repo, "print('---\\nval_bpb: 0.3')")
-
-    assert isinstance(result, FailedTraining), result
-    assert result.kind == "no_metrics", result.error
-    assert len(result.error) < 20_000
+    assert (found, told in error) == (kind, True), error
+    assert len(error) < 20_000
 
 
 async def test_a_command_of_which_the_base_has_no_script_is_a_fault_of_the_infrastructure(
     repo: Repository,
 ) -> None:
-    result = await scored(repo, script(), evaluator_command="python score.py")
+    kind, error = await failed(repo, script(), evaluator_command="python score.py")
 
-    assert isinstance(result, FailedTraining)
-    assert result.kind == "infra"
-    assert "score.py" in result.error
+    assert (kind, "score.py" in error) == ("infra", True), error
 
 
 ARTEFACT = """
@@ -651,12 +603,8 @@ print("val_bpb:", float(weights["w"].mean()))
 async def test_a_data_file_that_the_training_left_is_scored(repo: Repository) -> None:
     repo.base = repo.commit({"prepare.py": ARTEFACT})
 
-    result = await scored(
-        repo, script(training="import numpy as np; np.savez('weights.npz', w=np.full(4, 2.5))")
-    )
-
-    assert isinstance(result, TrainedRun), result
-    assert (result.metric, result.reported) == (2.5, 0.3)
+    left = script(training="import numpy as np; np.savez('weights.npz', w=np.full(4, 2.5))")
+    await measured(repo, left, metric=2.5)
 
 
 @pytest.mark.parametrize(
@@ -695,10 +643,7 @@ async def test_the_evaluator_sees_no_path_of_the_experiment_s_code_and_nobody_ma
         }
     )
 
-    result = await scored(repo, script(), tier="none")
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == 1.25
+    await measured(repo, script(), tier="none", metric=1.25)
 
 
 @pytest.mark.parametrize("tier", ["limits", pytest.param("bwrap", marks=pytest.mark.long)])
@@ -725,10 +670,7 @@ async def test_an_evaluator_loads_no_kernel_that_the_training_compiled(
         open(os.path.join(place, "kernel"), "w").close()
     """
 
-    result = await scored(repo, script(training=training), tier=needs(tier))
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == 1.5
+    await measured(repo, script(training=training), tier=needs(tier), metric=1.5)
 
 
 @pytest.mark.parametrize("tier", ["landlock", "bwrap"])
@@ -762,35 +704,4 @@ async def test_an_evaluator_reaches_what_a_training_reads_and_its_own_files_alon
     """
     repo.base = repo.commit({"prepare.py": textwrap.dedent(evaluator) + EVALUATOR})
 
-    result = await scored(repo, script(), tier=needs(tier))
-
-    assert isinstance(result, TrainedRun), result
-    assert result.metric == TRUE_SCORE
-
-
-async def test_a_lost_lease_during_the_scoring_is_halted(repo: Repository) -> None:
-    repo.base = repo.commit({"prepare.py": "import time; print('val_bpb: 1.0', flush=True); time.sleep(600)"})
-
-    def order() -> str:
-        return "lost" if any("score.py" in " ".join(p.cmdline()) for p in processes_of(LAB)) else "continue"
-
-    async with asyncio.timeout(60):
-        result = await scored(repo, script(), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
-
-    assert isinstance(result, HaltedRun)
-    assert result.order == "lost"
-
-
-def test_an_ended_predictor_leaves_no_open_descriptor() -> None:
-    script = """
-import os, runpy, sys
-confined = runpy.run_path(sys.argv[1])["Confined"]
-before = os.listdir("/proc/self/fd")
-confined([sys.executable, "-c", ""], None, keep=[]).end()
-print(os.listdir("/proc/self/fd") == before)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(SCORE)], capture_output=True, text=True, check=False
-    )
-
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    await measured(repo, script(), tier=needs(tier))
