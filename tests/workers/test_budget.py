@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,16 @@ from functions.kernel.process.lifecycle import Process
 from functions.trust.rules.overruns import HINT
 from state.experiments import Experiments
 from state.records import Experiment, ReferenceTime, TimeSpent
-from state.settings import Settings
 from tests.labs import add_gpu, idea, open_tag, told
 from tests.lane import trained
+from tests.workers.attempt.test_runner import CPU, runner
 from tests.workers.repository import Repository
-from workers.attempt.child import RunTiming
 from workers.attempt.job import TrainedRun
-from workers.attempt.runner import TrainingRunner
-from workers.slot import Device, HealthSampler, Slot
 from workers.swarm.runs import result_of
 from workers.swarm.server import SwarmAssignment
 
 pytestmark = pytest.mark.process
 
-SLOT = "h:cpu0"
-CPU = Device(SLOT, index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
 BURNED_S = 0.3
 TRAIN = f"""
 import time
@@ -45,31 +38,18 @@ class Lab:
     """A lab with one CPU slot, and what its worker needs."""
 
     def __init__(self, http: httpx.AsyncClient, process: Process, folder: Path) -> None:
-        self.http, self.process, self._folder = http, process, folder
+        self.http, self.process = http, process
         self.repo = Repository(folder / "repo")
-        options = {"repo": self.repo.path, "device": CPU, "python": sys.executable, "tier": "limits"}
-        settings = Settings.model_validate({"data": folder})
-        self.runner = TrainingRunner(
-            Slot.model_validate(options),
-            settings,
-            lab_identity=uuid.uuid4().hex,
-            sampler=HealthSampler(),
-            pace=RunTiming(poll_s=0.02),
-        )
+        self.runner = runner(self.repo, tier="limits")
 
     async def open(self) -> None:
         await open_tag(self.http, base_commit=self.repo.base, policy={"baseline_first": False})
-        await add_gpu(self.http, gpu_id=SLOT, gpu_name="cpu", vram_mb=0.0, transport="http")
+        await add_gpu(self.http, gpu_id=CPU.gpu_id, gpu_name="cpu", vram_mb=0.0, transport="http")
 
-    async def submitted(self, value: float) -> str:
-        """A run that its slot was leased for."""
+    async def train(self, value: float) -> Experiment:
         commit = self.repo.commit({"train.py": f"VALUE = {value}\n{TRAIN}"})
         name = (await told(self.http, "/api/experiment/submit", **idea(commit_sha=commit)))["experiment_id"]
         await told(self.http, "/api/pool/dispatch")
-        return str(name)
-
-    async def train(self, value: float) -> Experiment:
-        name = await self.submitted(value)
         await trained(self.http, self.runner)
         return await Experiments(self.process.lab).get(name)
 

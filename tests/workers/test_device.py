@@ -38,18 +38,19 @@ def helper(tmp_path: Path, script: str) -> tuple[str, ...]:
     return (sys.executable, "-I", str(tmp_path / "helper.py"))
 
 
+def without_nvml(tmp_path: Path) -> tuple[str, ...]:
+    return helper(
+        tmp_path,
+        f"import sys; sys.path.insert(0, {str(Path(nvml.__file__).parent)!r})\n"
+        "import nvml; nvml._nvml = lambda: None; nvml.main(sys.argv[1])",
+    )
+
+
 @pytest.fixture
 def gpu() -> Device:
     return Device(
         "h:GPU-b", index=1, name="NVIDIA A100", vram_mb=40960, uuid="GPU-b", driver="550", kind="gpu"
     )
-
-
-@pytest.fixture
-def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nvidia-smi").write_text(SMI)
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
 
 @dataclass
@@ -161,40 +162,25 @@ def test_a_machine_without_nvml_and_nvidia_smi_has_no_gpu_but_cpu_slots(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    without_nvml = helper(
-        tmp_path,
-        f"import sys; sys.path.insert(0, {str(Path(nvml.__file__).parent)!r})\n"
-        "import nvml; nvml._nvml = lambda: None; nvml.main(sys.argv[1])",
-    )
-
-    assert discover("h", cpu=2, helper=without_nvml) == [
+    assert discover("h", cpu=2, helper=without_nvml(tmp_path)) == [
         Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu"),
         Device("h:cpu1", index=1, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu"),
     ]
 
 
 @pytest.fixture
-def only_smi(tmp_path: Path, smi: None) -> tuple[str, ...]:
-    return helper(
-        tmp_path,
-        f"import sys; sys.path.insert(0, {str(Path(nvml.__file__).parent)!r})\n"
-        "import nvml; nvml._nvml = lambda: None; nvml.main(sys.argv[1])",
-    )
+def only_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    (tmp_path / "nvidia-smi").write_text(SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return without_nvml(tmp_path)
 
 
 def test_without_nvml_the_gpus_are_those_of_nvidia_smi(only_smi: tuple[str, ...]) -> None:
-    found = discover("h", helper=only_smi)
-
-    assert found[0] == Device(
-        "h:GPU-a",
-        index=0,
-        name="NVIDIA H100 80GB HBM3",
-        vram_mb=81559,
-        uuid="GPU-a",
-        driver="550.54",
-        kind="gpu",
-    )
-    assert [device.gpu_id for device in found] == ["h:GPU-a", "h:GPU-b"]
+    assert discover("h", helper=only_smi) == [
+        Device("h:GPU-a", 0, "NVIDIA H100 80GB HBM3", 81559, "GPU-a", "550.54", "gpu"),
+        Device("h:GPU-b", 1, "NVIDIA A100", 40960, "GPU-b", "550.54", "gpu"),
+    ]
 
 
 def test_one_gpu_is_chosen_by_its_index_and_a_wrong_index_names_those_there_are(

@@ -178,14 +178,6 @@ async def test_the_evaluator_that_scores_has_the_project_s_data_and_submodules_t
     assert [*files.rglob(".git")] == []
 
 
-async def test_a_submodule_is_filled_from_the_project_s_own_copy(repo: Repository, tier: Tier) -> None:
-    submodule(repo)
-
-    result = await trained(repo, "from mod.lib import V\nprint('val_bpb:', V)", tier=tier)
-
-    assert result.metric == 0.25
-
-
 async def test_a_submodule_is_at_the_commit_s_own_commit_whatever_the_project_s_is(
     repo: Repository, root: Path
 ) -> None:
@@ -274,16 +266,6 @@ async def test_a_submodule_never_comes_from_another_project(
     async with checkout(repo.path, job(repo.git("rev-parse", "HEAD")), root) as built:
         assert list((built.path / path).iterdir()) == []
         assert built.empty == [path]
-
-
-async def test_a_file_of_git_lfs_has_its_content(repo: Repository, tier: Tier) -> None:
-    content = b"weights"
-    fetched(repo, content)
-    repo.commit({".gitattributes": "*.pt filter=lfs diff=lfs merge=lfs -text\n", "w.pt": pointer(content)})
-
-    result = await trained(repo, "print(len(open('w.pt', 'rb').read()), '\\nval_bpb: 1')", tier=tier)
-
-    assert result.log_tail.startswith("7\n")
 
 
 @pytest.mark.parametrize("storage", [None, "elsewhere"])

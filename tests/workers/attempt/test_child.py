@@ -47,32 +47,30 @@ def once_printed(tmp_path: Path, order: Order) -> Callable[[], Order]:
     return lambda: order if (tmp_path / "ready").exists() else "continue"
 
 
+def printed_by(code: str, *words: str, cwd: Path = ROOT) -> str:
+    """What a process of ours prints that runs this code: adopting orphans changes a whole process."""
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", code, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, env=environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 async def test_a_script_that_ends_by_itself_leaves_its_output_and_exit_status(
     tmp_path: Path, label: str
 ) -> None:
-    script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    script = f"""
+        import os, sys
+        assert (sys.stdin.read(), os.getpgrp()) == ("", {os.getpgrp()})
+        print("out")
+        print("err", file=sys.stderr)
+        sys.exit(3)
+    """
 
     ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
 
     assert ended == EndedCommand("exit", 3, "out\nerr\n", is_empty=True)
     assert (tmp_path / "log.txt").read_text() == "out\nerr\n"
-
-
-async def test_a_script_sees_only_the_environment_it_is_given_and_no_input(
-    tmp_path: Path, label: str
-) -> None:
-    script = "import os, sys; print(sorted(os.environ)); print(repr(sys.stdin.read())); print(os.getpgrp())"
-
-    ended = await run_command(command(tmp_path, label, script), Orders(), QUICK)
-
-    names, stdin, group = ended.log.splitlines()
-    own = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"}  # set by Python itself
-    assert set(eval(names)) - own == {
-        *("PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "NIGHTJAR_ATTEMPT"),
-        *("NIGHTJAR_REPORT_FD", "NIGHTJAR_ANSWER_FD"),
-    }
-    assert stdin == "''"
-    assert int(group) == os.getpgrp()
 
 
 async def test_a_script_can_be_interrupted_though_its_worker_was_started_by_a_background_shell(
@@ -112,47 +110,52 @@ async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
     assert (ended.cause, ended.returncode, ended.is_empty) == ("timeout", -signal.SIGKILL, True)
 
 
-HANGS = {
-    "thread": "import threading; threading.Thread(target=time.sleep, args=(600,)).start()",
-    "child": "import multiprocessing as m; m.get_context('fork').Process(target=time.sleep, args=(600,)).start()",
-    "spinning": "import threading; threading.Thread(target=lambda: all(True for _ in iter(int, 1))).start()",
-}
+DONE = "print('---\\nval_bpb: 0.91', flush=True); "
 
 
-@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
-async def test_a_script_that_has_printed_its_block_and_hangs_is_ended(
-    tmp_path: Path, label: str, hang: str
+@pytest.mark.parametrize(
+    ("script", "timeout_s", "cause"),
+    [
+        (f"{DONE}import threading; threading.Thread(target=time.sleep, args=(600,)).start()", 60, "hung"),
+        (
+            f"{DONE}import multiprocessing as m\n"
+            "m.get_context('fork').Process(target=time.sleep, args=(600,)).start()",
+            60,
+            "hung",
+        ),
+        (
+            f"{DONE}import threading; threading.Thread(target=lambda: all(True for _ in iter(int, 1))).start()",
+            60,
+            "hung",
+        ),
+        ("print('step 1', flush=True); time.sleep(600)", 2, "timeout"),
+    ],
+    ids=["thread", "child", "spinning", "no result yet"],
+)
+async def test_a_script_that_hangs_is_ended_once_it_has_printed_its_block(
+    tmp_path: Path, label: str, script: str, timeout_s: float, cause: str
 ) -> None:
-    script = f"import time; print('---\\nval_bpb: 0.91', flush=True); {hang}"
-    asked = replace(command(tmp_path, label, script), metric="val_bpb")
+    asked = command(tmp_path, label, f"import time; {script}", timeout_s=timeout_s)
 
-    ended = await run_command(asked, Orders(), replace(QUICK, silence_s=0.5, count_s=0.02))
+    ended = await run_command(
+        replace(asked, metric="val_bpb"), Orders(), replace(QUICK, silence_s=0.5, count_s=0.02)
+    )
 
-    assert (ended.cause, ended.is_empty) == ("hung", True)
-    assert ended.printed.metrics == {"val_bpb": 0.91}
+    assert (ended.cause, ended.is_empty) == (cause, True)
+    assert ended.printed.metrics == ({"val_bpb": 0.91} if cause == "hung" else {})
 
 
-async def test_a_silent_script_that_has_printed_no_result_yet_is_not_taken_for_hung(
-    tmp_path: Path, label: str
-) -> None:
-    script = "import time; print('step 1', flush=True); time.sleep(600)"
-    asked = replace(command(tmp_path, label, script, timeout_s=2), metric="val_bpb")
-
-    ended = await run_command(asked, Orders(), replace(QUICK, silence_s=0.1, count_s=0.02))
-
-    assert (ended.cause, ended.is_empty) == ("timeout", True)
+TIDIES = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
+open("ready", "w").close()
+time.sleep(600)
+"""
 
 
 async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
-    script = """
-        import signal, sys, time
-        signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
-        open("ready", "w").close()
-        time.sleep(600)
-    """
-
     ended = await run_command(
-        command(tmp_path, label, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
+        command(tmp_path, label, TIDIES), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
     )
 
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "tidied\n")
@@ -232,18 +235,7 @@ os.read(r, 1)
 
 def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(tmp_path: Path, label: str) -> None:
     (tmp_path / "script.py").write_text(BURNING + IN_ALL)
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, label, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environ,
-    )
-
-    assert done.stderr == ""
-    wall_s, cpu_s = map(float, done.stdout.split())
+    wall_s, cpu_s = map(float, printed_by(MEASURED, label, str(tmp_path)).split())
     assert cpu_s >= 1.1
     assert wall_s > 0
 
@@ -268,11 +260,7 @@ print(cpu.total >= 0.25)
 
 
 def test_a_process_that_nobody_waits_for_counts_as_it_was_seen_last() -> None:
-    words = [sys.executable, "-c", UNAWAITED]
-
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)})
-
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert printed_by(UNAWAITED) == "True\n"
 
 
 REFORKING = """
@@ -317,12 +305,7 @@ print(open("counted").read() == stood)
 def test_what_forks_and_ends_all_the_time_does_not_outrun_its_end(
     tmp_path: Path, label: str, whose: str
 ) -> None:
-    words = [sys.executable, "-c", REFORKING, whose, label]
-
-    environ = {"PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, env=environ)
-
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert printed_by(REFORKING, whose, label, cwd=tmp_path) == "True\n"
 
 
 async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path, label: str) -> None:
@@ -488,27 +471,6 @@ async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: 
     ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=lambda *_: "stop"), PATIENT)
 
     assert (ended.cause, ended.returncode, ended.is_empty) == ("stop", -signal.SIGTERM, True)
-
-
-async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
-    tmp_path: Path, label: str
-) -> None:
-    def tick(metric: float, progress: float) -> Order:
-        (tmp_path / f"at {progress}").touch()
-        if progress == 0.2:
-            raise ConnectionError("Redis is away")
-        return "continue"
-
-    script = """
-        step(20)
-        wait_for("at 0.2")
-        step(40)
-        wait_for("at 0.4")
-    """
-
-    ended = await run_command(unmodified(tmp_path, label, script), Orders(on_tick=tick), PATIENT)
-
-    assert (ended.cause, ended.returncode) == ("exit", 0)
 
 
 async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, label: str) -> None:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from state.errors import Invalid
-from state.settings import Settings
+from tests.workers.attempt.test_runner import runner
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
-from workers.attempt.child import RunTiming
 from workers.attempt.isolation import Tier
 from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult
-from workers.attempt.runner import TrainingRunner
 from workers.attempt.scoring import hidden_numbers
-from workers.slot import Device, HealthSampler, Slot, WorkerOptions
+from workers.slot import WorkerOptions
 from workers.supervisor import check_hidden_data
 
 pytestmark = pytest.mark.process
 
-LAB = uuid.uuid4().hex
-CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
 NUMBER, MARK = 0.7219183645, "rows-that-nobody-sees"
 EVALUATOR = """
 import struct
@@ -104,12 +98,7 @@ else:
 
 def script(repo: Repository, doing: str = "pass") -> str:
     folder = repo.path.parent
-    places = [
-        *map(str, (folder, folder / "hidden", folder / "data", Path.home())),
-        "/tmp",
-        "/dev/shm",
-        "/run",
-    ]
+    places = [*map(str, (folder, folder / "hidden", Path.home())), "/tmp", "/dev/shm", "/run"]
     return textwrap.dedent(SCRIPT).format(places=places, search=SEARCH, doing=doing)
 
 
@@ -128,24 +117,9 @@ async def scored(
     repo: Repository, train: str, tier: str, watcher: Orders | None = None, **fields: object
 ) -> TrainingResult:
     commit = repo.commit({"train.py": train})
-    slot = Slot.model_validate(
-        {
-            "repo": repo.path,
-            "device": CPU,
-            "python": sys.executable,
-            "tier": tier,
-            "hidden_data": repo.path.parent / "hidden",
-        }
-    )
-    settings = Settings.model_validate({"data": repo.path.parent / "data"})
-    pace = RunTiming(poll_s=0.02, term_grace_s=0.5)
-    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=HealthSampler(), pace=pace)
-    known = {
-        "base_commit": repo.base,
-        "evaluator_command": "python prepare.py",
-        "splits": ["hidden"],
-    } | fields
-    return await runner.run(job(commit, **known), watcher or Orders(), metric="val_bpb")
+    evaluated = {"base_commit": repo.base, "evaluator_command": "python prepare.py", "splits": ["hidden"]}
+    lane = runner(repo, tier=tier, hidden_data=repo.path.parent / "hidden")
+    return await lane.run(job(commit, **evaluated | fields), watcher or Orders(), metric="val_bpb")
 
 
 @pytest.mark.parametrize("tier", ["landlock", "bwrap"])

@@ -40,54 +40,44 @@ async def error_of(repo: Repository, script: str, **options: Any) -> str:
     return result.error
 
 
-async def test_ignored_data_that_is_not_linked_is_named_with_the_option_that_links_it(
-    repo: Repository,
-) -> None:
-    ignored(repo)
-
-    for script in (
-        READS,
-        "import os\nopen(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'data/train.bin'))",
-        "raise RuntimeError('data/train.bin not found')",
-        "import os\nos.mkdir('sub')\nos.chdir('sub')\nopen('../data/train.bin')",
-        "raise RuntimeError('Dataset not found or corrupted. You can use download=True to download it')"
-        "\nROOT = './data'",
-    ):
-        error = await error_of(repo, script)
-        [remedy] = remedies_in(error)
-        assert remedy.endswith("if runs read it, start `up` or the worker with --link data"), error
-        assert "in no commit" in remedy or "no commit has data" in remedy
+LINK = "if runs read it, start `up` or the worker with --link data"
+MAKE = "runs have no folder out: the script makes it by os.makedirs('out', exist_ok=True)"
 
 
 @pytest.mark.parametrize(
-    "script",
+    ("script", "remedy"),
     [
-        "from pathlib import Path\nnext(Path('data').glob('*.bin'))",
-        "ROOT = 'data'\nraise RuntimeError('Found 0 files in subfolders of its root')",
+        (READS, LINK),
+        ("import os\nopen(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'data/train.bin'))", LINK),
+        ("raise RuntimeError('data/train.bin not found')", LINK),
+        ("import os\nos.mkdir('sub')\nos.chdir('sub')\nopen('../data/train.bin')", LINK),
+        ("raise RuntimeError('Dataset not found. You can use download=True')\nROOT = './data'", LINK),
+        ("from pathlib import Path\nnext(Path('data').glob('*.bin'))", LINK),
+        ("ROOT = 'data'\nraise RuntimeError('Found 0 files in subfolders of its root')", LINK),
+        ("open('out/new.txt', 'w')", MAKE),
+        (
+            "def to_csv(_):\n    raise OSError(\"Cannot save into a non-existent directory: 'out'\")\n\nto_csv(1)",
+            MAKE,
+        ),
+        ("import helper", "helper.py is in the project's folder, but in no commit: commit it"),
+        ("import package.inner", "package is in the project's folder, but in no commit: if runs read it"),
+        ("open('../datasets/x.bin')", "../datasets/x.bin leads out of the project, to "),
+        ("open('linked/x.bin')", "linked/x.bin leads out of the project, to "),
     ],
 )
-async def test_a_search_that_finds_no_file_names_the_data_that_is_not_linked(
-    repo: Repository, script: str
+async def test_a_file_of_the_project_that_runs_lack_is_named_with_its_remedy(
+    repo: Repository, tmp_path: Path, script: str, remedy: str
 ) -> None:
-    ignored(repo)
+    for path in ("data/train.bin", "out/log.txt", "helper.py", "package/__init__.py"):
+        ignored(repo, path)
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "x.bin").touch()
+    (repo.path / "linked").symlink_to("../datasets")
 
-    [remedy] = remedies_in(await error_of(repo, script))
-    assert remedy.endswith("if runs read it, start `up` or the worker with --link data")
+    error = await error_of(repo, script)
 
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "open('out/new.txt', 'w')",
-        "def to_csv(_):\n    raise OSError(\"Cannot save file into a non-existent directory: 'out'\")\n\nto_csv(1)",
-    ],
-)
-async def test_a_folder_for_results_is_the_script_s_to_make(repo: Repository, script: str) -> None:
-    ignored(repo, "out/log.txt")
-
-    assert remedies_in(await error_of(repo, script)) == [
-        "runs have no folder out: the script makes it by os.makedirs('out', exist_ok=True)"
-    ]
+    [found] = remedies_in(error)
+    assert remedy in found, error
 
 
 async def test_a_run_that_writes_into_linked_data_is_told_that_it_may_not(
@@ -99,33 +89,6 @@ async def test_a_run_that_writes_into_linked_data_is_told_that_it_may_not(
         error = await error_of(repo, f"open('data/{name}', 'w')", tier=tier, links=["data"])
         told = f"runs read data/{name} where the project has it, and may not write there"
         assert remedies_in(error) == [told]
-
-
-async def test_code_that_was_not_committed_is_to_be_committed(repo: Repository) -> None:
-    ignored(repo, "helper.py")
-    ignored(repo, "package/__init__.py")
-
-    module = await error_of(repo, "import helper")
-    package = await error_of(repo, "import package.inner")
-
-    assert remedies_in(module) == ["helper.py is in the project's folder, but in no commit: commit it"]
-    assert remedies_in(package)[0].startswith("package is in the project's folder, but in no commit")
-
-
-async def test_a_path_that_leads_out_of_the_project_is_to_be_named_whole(
-    repo: Repository, tmp_path: Path
-) -> None:
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "x.bin").touch()
-    (repo.path / "linked").symlink_to("../datasets")
-    repo.commit({})
-
-    above = await error_of(repo, "open('../datasets/x.bin')")
-    linked = await error_of(repo, "open('linked/x.bin')")
-
-    whole = f"leads out of the project, to {tmp_path}/datasets/x.bin: name it by that path"
-    assert remedies_in(above) == [f"../datasets/x.bin {whole}"]
-    assert remedies_in(linked) == [f"linked/x.bin {whole}"]
 
 
 @pytest.mark.parametrize(
@@ -187,15 +150,9 @@ async def test_the_lab_s_own_files_are_not_offered(repo: Repository, tier: Tier)
     assert "--data-dir FOLDER" in remedies_in(error)[0]
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "raise OSError(\"We couldn't connect to 'https://x.invalid' to load the files\")",
-    ],
-)
-async def test_a_run_that_finds_no_network_is_told_of_the_option(
-    repo: Repository, tier: Tier, script: str
-) -> None:
+async def test_a_run_that_finds_no_network_is_told_of_the_option(repo: Repository, tier: Tier) -> None:
+    script = "raise OSError(\"We couldn't connect to 'https://x.invalid' to load the files\")"
+
     [remedy] = remedies_in(await error_of(repo, script, tier=tier))
 
     assert remedy.endswith("start `up` or the worker with --network on")

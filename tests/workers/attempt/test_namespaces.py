@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import uuid
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.attempt.test_child import PATIENT, QUICK, ROOT, command, once_printed
+from tests.workers.attempt.test_child import PATIENT, QUICK, ROOT, TIDIES, command, once_printed
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt import namespaces
@@ -56,28 +55,15 @@ async def test_how_a_run_ended_is_told_truly(tmp_path: Path, label: str, end: st
 
 
 async def test_a_run_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, label: str) -> None:
-    script = """
-        import signal, sys, time
-        signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
-        open("ready", "w").close()
-        time.sleep(600)
-    """
-
     ended = await run_command(
-        enclosed(tmp_path, label, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
+        enclosed(tmp_path, label, TIDIES), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
     )
 
     assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "tidied\n")
 
 
 def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, label: str) -> None:
-    script = """
-        import signal, sys, time
-        signal.signal(signal.SIGTERM, lambda *_: (print("heard"), sys.exit(0)))
-        open("ready", "w").close()
-        time.sleep(600)
-    """
-    (tmp_path / "asked.py").write_text(textwrap.dedent(script))
+    (tmp_path / "asked.py").write_text(TIDIES)
     argv = [sys.executable, "-P", "-c", WORKER, str(tmp_path), label]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, env=environ, process_group=0, stdout=subprocess.PIPE, text=True) as worker:
@@ -87,7 +73,7 @@ def test_a_signal_to_the_group_of_the_worker_reaches_the_script(tmp_path: Path, 
         os.killpg(worker.pid, signal.SIGTERM)
         told, _ = worker.communicate(timeout=60)
 
-    assert told == "exit 0 heard\n"
+    assert told == "exit 0 tidied\n"
 
 
 async def test_a_run_sees_its_own_processes_and_no_others(tmp_path: Path, label: str) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from tests.workers.attempt.test_child import printed_by
 from tests.workers.headless import HEADLESS, needs_number_of_exit
 from workers.attempt.processes import StoppedProcesses
 
@@ -22,9 +23,7 @@ def in_a_process(body: str) -> str:
     """The output of a process that runs this with `orphans`. Adopting orphans changes a whole process."""
     head = "import os, signal, subprocess, sys, time\nfrom workers.attempt.processes import Orphans\n"
     script = head + "orphans = Orphans()\n" + textwrap.dedent(body)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return printed_by(script).strip()
 
 
 def test_a_fork_that_has_not_yet_told_its_mark_is_no_orphan() -> None:
