@@ -12,13 +12,15 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import Any
 
 import psutil
 
 from functions.kernel.git import repository_head
+from functions.kernel.process.alive import beating
 from functions.kernel.process.forking import Threads
 from functions.kernel.process.interpreter import find_interpreter, packages_of
 from functions.kernel.process.logs import start_logging
@@ -35,11 +37,27 @@ from workers import gpu as redis_runs
 from workers.attempt.processes import Orphans, StoppedProcesses, kill_all
 from workers.attempt.usage import free_mb, remove_tree
 from workers.attempt.worktree import checkouts_in
-from workers.lab_client import LabClient, reached, until
+from workers.lab_client import HANDED_IN, RemoteLab, Spool, announce, calling, found, spool_of, until
 from workers.slot import Device, HealthSampler, Slot, memory_came_back
 
 log = logging.getLogger(__name__)
 
+CALLED = (
+    *(
+        "pool::register_gpu",
+        "pool::heartbeat",
+        "pool::give_back",
+        "pool::leave",
+        "pool::announce",
+        "gpu::get",
+    ),
+    *HANDED_IN,
+)
+KNOWN = {
+    *("gpu_id", "gpu_index", "gpu_name", "vram_mb", "boot_id", "keeper", "offline"),
+    *("holder", "attempt", "fence", "runner", "footprint", "unproven"),
+}
+"""Fields of a GPU that a keeper reads."""
 LOOKS_PER_HEARTBEAT = 5
 MEMORY_PATIENCE_S = 2.0
 """Short, because heartbeats wait for it, and each heartbeat checks again."""
@@ -47,7 +65,9 @@ MEMORY_PATIENCE_S = 2.0
 
 @dataclass
 class Keeper:
-    lab: LabClient
+    lab: RemoteLab
+    spool: Spool
+    """Results of the slot that the lab has not taken yet."""
     slot: Slot
     settings: Settings
     group: ProcessGroup
@@ -68,9 +88,17 @@ class Keeper:
     def device(self) -> Device:
         return self.slot.device
 
+    async def find(self) -> Gpu | None:
+        """The GPU as the lab knows it; None: it is not in the pool."""
+        try:
+            shown = (await self.lab.call("gpu::get", {"gpu_id": self.gpu_id}))["worker"]
+        except NotFound:
+            return None
+        return Gpu.model_validate({name: shown[name] for name in KNOWN})
+
     async def register(self) -> bool:
         """Add the GPU to the pool; False if another keeper serves it, or an earlier run is left on it."""
-        gpu = await self.lab.find(self.gpu_id)
+        gpu = await self.find()
         if self._is_served_by_another(gpu):
             self._tell(f"another worker serves {self.gpu_id}: waiting until it ends")
             return False
@@ -97,7 +125,7 @@ class Keeper:
         try:
             await self.lab.call("pool::register_gpu", request)
         except Conflict:
-            if not self._is_served_by_another(await self.lab.find(self.gpu_id)):
+            if not self._is_served_by_another(await self.find()):
                 raise
             return False  # the other keeper was quicker; the next try logs it
         return True
@@ -123,7 +151,7 @@ class Keeper:
     async def announce(self) -> None:
         """Show this keeper among the lab's processes."""
         head = await asyncio.to_thread(repository_head, self.slot.repo)
-        await self.lab.announce("keeper", gpu_id=self.gpu_id, repo=str(self.slot.repo), repository_head=head)
+        await announce(self.lab, "keeper", gpu_id=self.gpu_id, repo=str(self.slot.repo), repository_head=head)
 
     async def beat(self) -> None:
         """One heartbeat with the newest sample."""
@@ -144,7 +172,7 @@ class Keeper:
     async def remove_leftovers(self) -> None:
         """Remove the checkouts of ended leases, left by killed processes."""
         left = await asyncio.to_thread(checkouts_in, self.slot.work_dir(self.settings))
-        if not left or (gpu := await self.lab.find(self.gpu_id)) is None:
+        if not left or (gpu := await self.find()) is None:
             return
         for fence, folder in left:
             if not gpu.unproven and (gpu.holder is None or fence != gpu.fence):
@@ -152,9 +180,9 @@ class Keeper:
 
     async def look(self) -> None:
         """Hand in what a dead process has left: its result, else its experiment."""
-        gpu = await self.lab.find(self.gpu_id)
+        gpu = await self.find()
         if gpu is None or gpu.runner is None or not is_alive(gpu.runner, host_name()):
-            await self.lab.hand_in()
+            await self.spool.send_all(self.lab.call, _log_late)
         if (dead := await self._held_by_the_dead()) is None:
             return
         # read again: the run may just have ended well, and another may hold the GPU now
@@ -163,7 +191,7 @@ class Keeper:
             await self.give_back(gpu, "its worker process died")
 
     async def _held_by_the_dead(self) -> Gpu | None:
-        gpu = await self.lab.find(self.gpu_id)
+        gpu = await self.find()
         if gpu is None or gpu.holder is None or gpu.runner is None or is_alive(gpu.runner, host_name()):
             return None
         return gpu
@@ -179,7 +207,7 @@ class Keeper:
 
         If the run has proved that itself meanwhile, another one may have begun.
         """
-        gpu = await self.lab.find(self.gpu_id)
+        gpu = await self.find()
         if gpu is None:
             raise no_gpu(self.gpu_id)
         if not gpu.unproven:
@@ -224,6 +252,13 @@ class Keeper:
                     horse.kill()
 
 
+def _log_late(name: str, _request: Mapping[str, Any], answer: Mapping[str, Any] | NightjarError) -> None:
+    if isinstance(answer, NightjarError):
+        log.info("%s was not taken: %s", name, answer.detail)
+    else:
+        log.info("%s was handed in late: %s", name, answer["status"])
+
+
 def worker_of_runs(slot: Slot, silent_s: float) -> ProcessSpec:
     """The child process that takes the runs of a slot. Before it ends, its run may finish, without a time limit."""
     module, name, main = (
@@ -240,8 +275,12 @@ async def keep(slot: Slot, settings: Settings) -> None:
     group = ProcessGroup([worker_of_runs(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
     with stopping_on_signals(group) as stop:
-        async with reached(slot, settings) as lab, HealthSampler() as sampler:
-            keeper = Keeper(lab, slot, settings, group, sampler, orphans.end)
+        async with (
+            beating(),
+            calling(await found(settings, remote=slot.remote), CALLED) as lab,
+            HealthSampler() as sampler,
+        ):
+            keeper = Keeper(lab, spool_of(slot, settings), slot, settings, group, sampler, orphans.end)
             if not await _registered(keeper, stop):
                 return
             threads.end()
@@ -298,7 +337,7 @@ async def _leave(keeper: Keeper) -> None:
 async def _sign_off(keeper: Keeper) -> None:
     """Take the GPU out of the pool."""
     await keeper.lab.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name, "ended": True})
-    await keeper.lab.announce("keeper", ended=True)
+    await announce(keeper.lab, "keeper", ended=True)
 
 
 def main(argument: str) -> int:

@@ -1,4 +1,4 @@
-"""Asks a lab over HTTP, for every kind of worker; results that it has not taken yet; and the calls of a keeper."""
+"""Asks a lab over HTTP, for every kind of worker; and keeps results that it has not taken yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import httpx
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from functions.kernel.process.alive import beating, process_name
+from functions.kernel.process.alive import process_name
 from functions.kernel.process.redaction import hide
 from functions.kernel.process.remote import Remote, served
 from functions.kernel.table import chosen
@@ -22,14 +22,12 @@ from state.errors import (
     BY_TITLE,
     Damaged,
     NightjarError,
-    NotFound,
     TooManyRequests,
     TooSlow,
     Unauthenticated,
     Unavailable,
 )
 from state.private import write_private
-from state.records import Gpu
 from state.settings import Settings
 from workers.attempt.job import delivered
 from workers.slot import Slot
@@ -38,6 +36,8 @@ TIMEOUT = httpx.Timeout(10.0, connect=10.0)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 HANDED_IN = ("experiment::complete", "experiment::crash", "gpu::stopped")
 """The functions that end a run."""
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Call = Callable[[str, Mapping[str, Any]], Awaitable[T]]
@@ -264,72 +264,11 @@ def read_result(kept: Path) -> KeptResult:
         raise Damaged(f"{kept.name} holds no result ({where}: {error['msg']})") from problem
 
 
-# -- The calls of a keeper to its lab.
-
-log = logging.getLogger(__name__)
-
-CALLED = (
-    *(
-        "pool::register_gpu",
-        "pool::heartbeat",
-        "pool::give_back",
-        "pool::leave",
-        "pool::announce",
-        "gpu::get",
-    ),
-    *HANDED_IN,
-)
-KNOWN = {
-    *("gpu_id", "gpu_index", "gpu_name", "vram_mb", "boot_id", "keeper", "offline"),
-    *("holder", "attempt", "fence", "runner", "footprint", "unproven"),
-}
-"""Fields of a GPU that a keeper reads."""
-
-
-class LabClient:
-    """The lab, and the results of a slot that it has not taken yet."""
-
-    def __init__(self, lab: RemoteLab, spool: Spool) -> None:
-        self._lab = lab
-        self._spool = spool
-
-    async def find(self, gpu_id: str) -> Gpu | None:
-        try:
-            shown = (await self._lab.call("gpu::get", {"gpu_id": gpu_id}))["worker"]
-        except NotFound:
-            return None
-        return Gpu.model_validate({name: shown[name] for name in KNOWN})
-
-    async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._lab.call(function, request)
-
-    async def announce(self, kind: Literal["keeper", "supervisor"], **facts: Any) -> None:
-        """Show this process in the lab's list of processes for a minute."""
-        await announce(self._lab, kind, **facts)
-
-    async def hand_in(self) -> None:
-        """Send the results that dead processes have left."""
-        await self._spool.send_all(self._lab.call, _log_late)
-
-
-def _log_late(name: str, _request: Mapping[str, Any], answer: Mapping[str, Any] | NightjarError) -> None:
-    if isinstance(answer, NightjarError):
-        log.info("%s was not taken: %s", name, answer.detail)
-    else:
-        log.info("%s was handed in late: %s", name, answer["status"])
-
-
 async def announce(lab: RemoteLab, kind: Literal["keeper", "supervisor"], **facts: Any) -> None:
+    """Show this process in the lab's list of processes for a minute."""
     try:
         await lab.call("pool::announce", {"process": process_name(kind), **facts})
     except Unavailable:
         raise
     except NightjarError as problem:  # it works all the same
         log.warning("this process is not shown in the lab: %s", problem.detail)
-
-
-@asynccontextmanager
-async def reached(slot: Slot, settings: Settings) -> AsyncIterator[LabClient]:
-    """The lab of this slot."""
-    async with beating(), calling(await found(settings, remote=slot.remote), CALLED) as lab:
-        yield LabClient(lab, spool_of(slot, settings))

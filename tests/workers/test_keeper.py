@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,13 @@ from state.settings import Settings
 from tests.conftest import http_client
 from tests.lane import lab_over
 from tests.workers.drivers import GPU, Driver
-from workers.keeper import Keeper, _registered, _sign_off, _watch
-from workers.lab_client import CALLED, LabClient, Spool
+from workers.keeper import CALLED, Keeper, _registered, _sign_off, _watch
+from workers.lab_client import Spool
 from workers.slot import Device, HealthSampler, Slot
 
 pytestmark = pytest.mark.process
 
 CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
-SLOT = Slot(repo=Path("/nowhere"), device=CPU)
 
 
 @pytest.fixture
@@ -38,12 +38,21 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         yield running
 
 
+@asynccontextmanager
+async def keeping(
+    process: Process, folder: Path, device: Device, sampler: HealthSampler
+) -> AsyncIterator[Keeper]:
+    group = ProcessGroup([], folder / "logs", lambda line: None)
+    slot = Slot(repo=Path("/nowhere"), device=device)
+    async with sampler, http_client(process) as http:
+        lab, spool = lab_over(http, CALLED), Spool(folder / "spool")
+        yield Keeper(lab, spool, slot, process.settings, group, sampler, lambda: True)
+
+
 @pytest.fixture
 async def keeper(process: Process, tmp_path: Path) -> AsyncIterator[Keeper]:
-    group = ProcessGroup([], tmp_path / "logs", lambda line: None)
-    async with HealthSampler() as sampler, http_client(process) as http:
-        lab = LabClient(lab_over(http, CALLED), Spool(tmp_path / "spool"))
-        yield Keeper(lab, SLOT, process.settings, group, sampler, lambda: True)
+    async with keeping(process, tmp_path, CPU, HealthSampler()) as found:
+        yield found
 
 
 @pytest.fixture
@@ -165,7 +174,6 @@ async def test_a_gpu_that_was_proven_while_the_heartbeat_was_answered_keeps_its_
     assert (await pool.get("h:cpu0")).status == "idle"
 
 
-GPU_SLOT = Slot(repo=SLOT.repo, device=GPU)
 BEFORE = Footprint(used_mb=100.0, processes={})
 
 
@@ -180,13 +188,9 @@ async def gpu_keeper(
 ) -> AsyncIterator[Keeper]:
     """A keeper of a real GPU, as far as its driver tells."""
     monkeypatch.setattr(workers.keeper, "MEMORY_PATIENCE_S", 0.0)
-    group = ProcessGroup([], tmp_path / "logs", lambda line: None)
-    async with (
-        HealthSampler(helper=driver.command, timeout_s=60, start_timeout_s=60) as sampler,
-        http_client(process) as http,
-    ):
-        lab = LabClient(lab_over(http, CALLED), Spool(tmp_path / "spool"))
-        yield Keeper(lab, GPU_SLOT, process.settings, group, sampler, lambda: True)
+    sampler = HealthSampler(helper=driver.command, timeout_s=60, start_timeout_s=60)
+    async with keeping(process, tmp_path, GPU, sampler) as found:
+        yield found
 
 
 async def has_run(keeper: Keeper, pool: Pool) -> None:
@@ -230,18 +234,6 @@ async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
     assert (await pool.get(GPU.gpu_id)).status == "unhealthy"
 
 
-async def test_a_keeper_that_starts_again_proves_what_its_last_life_left_unproven(
-    gpu_keeper: Keeper, driver: Driver, pool: Pool
-) -> None:
-    await has_run(gpu_keeper, pool)
-    driver.says(memory_used_mb=700.0, processes={})
-    assert not await gpu_keeper.register()
-
-    driver.says(memory_used_mb=100.0, processes={})
-
-    assert await gpu_keeper.register()
-
-
 async def test_after_a_reboot_nothing_of_a_run_is_left_to_prove(
     gpu_keeper: Keeper, driver: Driver, monkeypatch: pytest.MonkeyPatch, pool: Pool
 ) -> None:
@@ -278,18 +270,18 @@ async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_le
     of_the_last_run = {"holder": "t-1", "runner": "h:1:1"}
     await pool.flag(keeper.gpu_id, set_=of_the_last_run, reason="a run")
 
-    find, looks = keeper.lab.find, 0
+    find, looks = keeper.find, 0
 
-    async def overtaken(gpu_id: str) -> Gpu | None:
+    async def overtaken() -> Gpu | None:
         nonlocal looks
-        found = await find(gpu_id)
+        found = await find()
         looks += 1
         if looks == 1:  # its answer was slow: meanwhile that run was handed in, and the next one began
             of_the_next_run = {"holder": "t-2", "runner": "h:2:2", "fence": 2}
-            await pool.flag(gpu_id, set_=of_the_next_run, reason="another run")
+            await pool.flag(keeper.gpu_id, set_=of_the_next_run, reason="another run")
         return found
 
-    monkeypatch.setattr(keeper.lab, "find", overtaken)
+    monkeypatch.setattr(keeper, "find", overtaken)
     monkeypatch.setattr(workers.keeper, "is_alive", lambda runner, host: runner == "h:2:2")
     await keeper.look()
 
