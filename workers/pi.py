@@ -42,10 +42,13 @@ RQ_TTL_S = 17
 
 
 @dataclass
-class SerialCalls:
+class LaneCalls:
     """Calls of the lane's functions, one at a time. So work that is both queued and resumed is paid for once."""
 
     process: Process
+    loop: asyncio.AbstractEventLoop
+    under_way: set[Future[Any]] = field(default_factory=set)
+    """Calls that RQ's thread waits for."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def call(self, function: str, payload: Mapping[str, Any]) -> BaseModel:
@@ -54,18 +57,9 @@ class SerialCalls:
             caller = self.process.invoker.system("pi", "queue")
             return await self.process.invoker.call(function, payload, caller)
 
-
-@dataclass
-class ThreadBridge:
-    """Calls functions in the event loop of the process, from RQ's thread."""
-
-    calls: SerialCalls
-    loop: asyncio.AbstractEventLoop
-    under_way: set[Future[Any]] = field(default_factory=set)
-
-    def call(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a function and wait for its answer."""
-        future = asyncio.run_coroutine_threadsafe(self.calls.call(function, payload), self.loop)
+    def call_from_thread(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a function from RQ's thread, and wait for its answer."""
+        future = asyncio.run_coroutine_threadsafe(self.call(function, payload), self.loop)
         self.under_way.add(future)
         try:
             return future.result().model_dump()
@@ -75,15 +69,15 @@ class ThreadBridge:
             self.under_way.discard(future)
 
 
-_bridge: ThreadBridge | None = None
-"""The bridge of this process; global, because RQ passes only a job's payload to `perform`."""
+_calls: LaneCalls | None = None
+"""The calls of this process; global, because RQ passes only a job's payload to `perform`."""
 
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Run one job; RQ finds this function by its name."""
-    if _bridge is None:
+    if _calls is None:
         raise RuntimeError("this process serves no lab")
-    return _bridge.call(function, payload)
+    return _calls.call_from_thread(function, payload)
 
 
 class PiWorker(SimpleWorker):
@@ -122,7 +116,7 @@ async def serve(settings: Settings) -> None:
             await stop.wait()
             return
         author = process.author.name
-        calls = SerialCalls(process)
+        calls = LaneCalls(process, asyncio.get_running_loop())
         resuming = asyncio.create_task(resume(calls), name="resume")
         try:
             await _work(calls, settings, stop)
@@ -130,7 +124,7 @@ async def serve(settings: Settings) -> None:
             await ended(resuming)
 
 
-async def resume(calls: SerialCalls) -> None:
+async def resume(calls: LaneCalls) -> None:
     """Write what was asked for before this process started. The lab asks again for what fails, or drops it."""
     try:
         async for function, tag, number in _asked(calls.process.lab):
@@ -150,16 +144,16 @@ async def _asked(lab: Lab) -> AsyncIterator[tuple[str, str, int]]:
             yield "pipeline::draft", tag, draft.number
 
 
-async def _work(calls: SerialCalls, settings: Settings, stop: asyncio.Event) -> None:
+async def _work(calls: LaneCalls, settings: Settings, stop: asyncio.Event) -> None:
     """Take jobs from the lane's queue until the process has to stop or the broker is gone."""
-    global _bridge
-    bridge = _bridge = ThreadBridge(calls, asyncio.get_running_loop())
+    global _calls
+    _calls = calls
     worker = await asyncio.to_thread(rq_worker, settings)
     working = asyncio.create_task(asyncio.to_thread(worker.work, logging_level=settings.log_level))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
     worker.is_stopping = True
-    for future in list(bridge.under_way):
+    for future in list(calls.under_way):
         future.cancel()
     await working
     stopping.cancel()
