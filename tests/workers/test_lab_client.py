@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 import httpx
 import pytest
@@ -12,7 +11,7 @@ from pydantic import SecretStr
 
 from functions.kernel.process.remote import Remote
 from state.errors import Conflict, Damaged, NightjarError, Unauthenticated, Unavailable
-from workers.lab_client import HANDED_IN, RemoteLab, Spool, patiently
+from workers.lab_client import HANDED_IN, RemoteLab, patiently
 
 REMOTE = Remote(url="http://lab.example", token=SecretStr("nj_secret"), name="box-1")
 
@@ -128,21 +127,7 @@ async def test_a_refusal_ends_a_step_unless_it_may_pass() -> None:
     assert await patiently(step, asyncio.Event(), lambda _: None, NightjarError) == "done"
 
 
-async def test_a_kept_result_for_an_unknown_function_is_put_aside(tmp_path: Path) -> None:
-    """A later version may have written it."""
-    spool = Spool(tmp_path / "spool", aside=tmp_path / "aside")
-    unknown = spool.keep("mar11-1", "experiment::ended", {})
-    spool.keep("mar11-2", "experiment::complete", {"experiment_id": "mar11-2"})
-    told: list[tuple[str, object]] = []
-
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json={"status": "keep"}))
-    async with httpx.AsyncClient(base_url=REMOTE.url, transport=transport) as http:
-        lab = RemoteLab(REMOTE, HANDED_IN, http)
-        await spool.send_all(lab.call, lambda name, _, answer: told.append((name, answer)))
-
-    assert [name for name, _ in told] == ["mar11-1", "mar11-2"]
-    assert isinstance(told[0][1], Damaged)
-    assert "'experiment::ended'" in told[0][1].detail
-    assert told[1][1] == {"status": "keep"}
-    assert (tmp_path / "aside" / unknown.name).exists()
-    assert not spool.kept()
+async def test_a_function_that_this_worker_does_not_call_is_refused_as_a_damaged_request() -> None:
+    async with httpx.AsyncClient(base_url=REMOTE.url) as http:
+        with pytest.raises(Damaged, match="'experiment::ended'"):
+            await RemoteLab(REMOTE, HANDED_IN, http).call("experiment::ended", {})

@@ -101,12 +101,6 @@ async def test_a_failure_that_names_a_file_of_a_strange_name_keeps_its_kind(name
 @pytest.mark.parametrize(
     ("log", "reason"),
     [
-        ("no block", "exited with 0 but printed no line `val_bpb: NUMBER`"),
-        (
-            "accuracy: 0.9970",
-            "exited with 0 but printed no line `val_bpb: NUMBER`; it printed `accuracy: 0.9970`: open a tag with that"
-            " metric",
-        ),
         (
             "val_bpb: 0.95 -> 0.91",
             "exited with 0 but printed no line `val_bpb: NUMBER`; nearest: `val_bpb: 0.95 -> 0.91`, where the number"

@@ -61,6 +61,11 @@ class JoinedWorker:
         who = ("--url", url, "--worker-id", self.home.parent.name, "--train-py", str(self.train_py))
         self.join(*who, "--skip-baseline", "--baseline-bpb", "1", *options, **environment)
 
+    def runs(self, url: str, *options: str, **environment: str) -> None:
+        """Join for the first time, and leave in order."""
+        self.first_join(url, *options, **environment)
+        assert self.ended() == 0
+
     @property
     def said(self) -> str:
         """What it has told its owner, and its log."""

@@ -43,9 +43,7 @@ def test_an_assignment_is_run_with_exactly_its_constants_and_reported(
     paused = (503, {"title": "Service unavailable", "detail": "the tag is paused", "retry_after": 1})
     swarm.refusals["next_config"] = [paused]
 
-    worker.first_join(swarm.url, "--max-runs", "1", "--gpu-type", "H200", "--contact", "me", "--tag", "t")
-
-    assert worker.ended() == 0
+    worker.runs(swarm.url, "--max-runs", "1", "--gpu-type", "H200", "--contact", "me", "--tag", "t")
     expected = {"worker_id": "w1", "gpu_type": "H200", "baseline_bpb": 1.0, "contact": "me", "tag": "t"}
     assert swarm.registered == [expected]
     (result,) = swarm.results
@@ -89,9 +87,7 @@ def test_a_script_that_only_prints_its_progress_is_stopped_where_the_swarm_reads
     )
 
     with joined_worker(tmp_path / "w1", UNMODIFIED) as worker:
-        worker.first_join(swarm.url, "--max-runs", "1")
-
-        assert worker.ended() == 0
+        worker.runs(swarm.url, "--max-runs", "1")
     assert swarm.ticks[-1] == {"id": "swarm-1", "p": 0.08, "m": 1.0, "tick_source": "stdout"}
     (result,) = swarm.results
     assert (result["val_bpb"], "error" in result) == (None, False)
@@ -107,9 +103,7 @@ def test_a_run_that_is_extended_trains_longer_where_its_script_reads_the_budget(
     swarm.on_tick = lambda tick: {"action": "extend", "budget": 2}
 
     with joined_worker(tmp_path / "w1", source) as worker:
-        worker.first_join(swarm.url, "--max-runs", "1")
-
-        assert worker.ended() == 0
+        worker.runs(swarm.url, "--max-runs", "1")
     assert max(tick["p"] for tick in swarm.ticks) > 1.05
     assert swarm.results[0]["val_bpb"] == 0.001
 
@@ -129,9 +123,7 @@ def test_ticks_that_are_not_answered_or_refused_never_stop_a_run(swarm: Swarm, w
         return {"action": "stop", "reason": "nobody hears it"}
 
     swarm.on_tick = silent
-    worker.first_join(swarm.url, "--max-runs", "1")
-
-    assert worker.ended() == 0
+    worker.runs(swarm.url, "--max-runs", "1")
     assert swarm.results[0]["val_bpb"] == 0.001
     assert late
 
@@ -148,31 +140,11 @@ def test_a_result_that_is_refused_is_put_aside_and_the_worker_goes_on(
         return {}
 
     swarm.on_tick = forget
-    worker.first_join(swarm.url, "--max-runs", "2")
-
-    assert worker.ended() == 0
+    worker.runs(swarm.url, "--max-runs", "2")
     assert [result["exp_id"] for result in swarm.results] == ["swarm-2"]
     aside = worker.data / "results" / "refused" / "swarm-1.json"
     assert '"val_bpb": 0.5' in aside.read_text()
     assert f"swarm-1 was not taken: so it is. It is kept in {aside}" in worker.said
-
-
-def test_old_result_files_that_lack_a_key_do_not_end_the_worker(swarm: Swarm, worker: JoinedWorker) -> None:
-    spool = worker.data / "results"
-    spool.mkdir(parents=True)
-    (spool / "swarm-0.json").write_text(json.dumps({"function": "swarm::result"}))
-    sparse = {"worker_id": "w1", "exp_id": "swarm-1", "val_bpb": 0.75}
-    (spool / "swarm-1.json").write_text(json.dumps({"function": "swarm::result", "request": sparse}))
-    swarm.todo = [assignment("swarm-2", {"LR": 0.5})]
-
-    worker.first_join(swarm.url, "--max-runs", "1")
-
-    assert worker.ended() == 0
-    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
-    aside = spool / "refused" / "swarm-0.json"
-    assert aside.exists()
-    assert f"holds no result (request: Field required). It is kept in {aside}" in worker.said
-    assert "swarm-1: val_bpb 0.750000." in worker.said
 
 
 def test_a_result_outlives_a_server_that_is_away_and_a_worker_that_is_killed(
@@ -201,8 +173,7 @@ def test_a_worker_waits_for_its_server_before_it_leaves_unless_its_owner_is_in_a
     away = problem(503, "Service unavailable", "restarting", retry_after=1)
     swarm.todo = [assignment("swarm-1", {"LR": 0.5})]
     swarm.refusals["result"] = [away] * 4
-    worker.first_join(swarm.url, "--max-runs", "1")
-    assert worker.ended() == 0
+    worker.runs(swarm.url, "--max-runs", "1")
     assert swarm.results[0]["val_bpb"] == 0.5
 
     swarm.todo = [assignment("swarm-2", {"LR": 0.5})]
@@ -215,12 +186,11 @@ def test_a_worker_waits_for_its_server_before_it_leaves_unless_its_owner_is_in_a
     assert "results that wait here: 1; the next `nightjar join` hands them in" in worker.said
 
 
-def test_a_second_start_needs_no_flags_and_its_file_is_its_owner_s_alone(
+def test_a_second_start_needs_no_flags_and_a_worker_that_is_forgotten_registers_anew(
     swarm: Swarm, worker: JoinedWorker
 ) -> None:
     swarm.todo = [assignment("swarm-1")]
-    worker.first_join(swarm.url, "--max-runs", "1", NIGHTJAR_ENROLL_TOKEN="team")
-    assert worker.ended() == 0
+    worker.runs(swarm.url, "--max-runs", "1", NIGHTJAR_ENROLL_TOKEN="team")
 
     swarm.todo = [assignment("swarm-2")]
     worker.join("--max-runs", "1")
@@ -233,20 +203,14 @@ def test_a_second_start_needs_no_flags_and_its_file_is_its_owner_s_alone(
     assert "team" not in (worker.data / "joined.json").read_text() + worker.said
     assert "nj_w" not in worker.said
 
-
-def test_a_worker_that_its_server_has_forgotten_registers_anew(swarm: Swarm, worker: JoinedWorker) -> None:
-    swarm.todo = [assignment("swarm-1")]
-    worker.first_join(swarm.url, "--max-runs", "1")
-    assert worker.ended() == 0
-
-    swarm.todo = [assignment("swarm-2")]
+    swarm.todo = [assignment("swarm-3")]
     swarm.refusals["sync"] = [problem(401, "Unauthenticated")]
     worker.join("--max-runs", "1")
 
     assert worker.ended() == 0
     assert "does not know this worker any more (so it is): it registers anew" in worker.said
     assert swarm.bearers == [None, None]
-    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
+    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2", "swarm-3"]
 
 
 def test_ctrl_c_in_the_baseline_of_a_worker_that_was_refused_keeps_its_results(
@@ -255,8 +219,7 @@ def test_ctrl_c_in_the_baseline_of_a_worker_that_was_refused_keeps_its_results(
     revoked = problem(401, "Unauthenticated", "the token was revoked")
     swarm.todo = [assignment("swarm-1")]
     with joined_worker(tmp_path / "w1") as worker:
-        worker.first_join(swarm.url, "--max-runs", "1")
-        assert worker.ended() == 0
+        worker.runs(swarm.url, "--max-runs", "1")
         (worker.data / "results" / "swarm-2.json").write_text(
             json.dumps({"function": "swarm::result", "request": swarm.results[0]})
         )
@@ -271,19 +234,6 @@ def test_ctrl_c_in_the_baseline_of_a_worker_that_was_refused_keeps_its_results(
         assert worker.ended() == 0
         assert "does not know this worker any more (the token was revoked)" in worker.said
         assert "results that wait here: 1; the next `nightjar join` hands them in" in worker.said
-
-
-def test_two_processes_are_not_one_worker(swarm: Swarm, worker: JoinedWorker) -> None:
-    swarm.todo = [assignment("swarm-1", budget=120)]
-    worker.first_join(swarm.url)
-    worker.script()
-    first = worker.running
-
-    worker.join()
-
-    assert worker.ended() == 1
-    assert "another worker runs with the data directory" in worker.said
-    worker.running = first
 
 
 def test_the_first_ctrl_c_finishes_the_run(swarm: Swarm, worker: JoinedWorker) -> None:
@@ -301,7 +251,13 @@ def test_the_first_ctrl_c_finishes_the_run(swarm: Swarm, worker: JoinedWorker) -
 def test_the_second_ctrl_c_gives_the_run_back(swarm: Swarm, worker: JoinedWorker) -> None:
     swarm.todo = [assignment("swarm-1", budget=120)]
     worker.first_join(swarm.url)
-    script = worker.script()
+    script, first = worker.script(), worker.running
+
+    worker.join()  # two processes are not one worker
+
+    assert worker.ended() == 1
+    assert "another worker runs with the data directory" in worker.said
+    worker.running = first
 
     worker.leave_at_once()
 
@@ -334,9 +290,7 @@ def test_a_run_over_its_time_is_a_timeout(swarm: Swarm, tmp_path: Path) -> None:
     swarm.todo = [assignment("swarm-1", budget=-29)]  # 2 x -29 + 60: two seconds
 
     with joined_worker(tmp_path / "w1", source) as worker:
-        worker.first_join(swarm.url, "--max-runs", "1")
-
-        assert worker.ended() == 0
+        worker.runs(swarm.url, "--max-runs", "1")
         assert "it has no TOTAL_WALL_CLOCK_TIME" in worker.said
         assert "it calls no report: bad runs are not stopped early" in worker.said
     assert swarm.results[0]["error"] == "TIMEOUT"
@@ -369,9 +323,7 @@ def test_a_script_without_a_constant_on_trial_runs_what_does_not_name_it_and_han
     swarm.todo = [assignment("swarm-1", {"LR": 0.01, "WARMUP": 0.2}), assignment("swarm-2", {"LR": 0.02})]
     swarm.dimensions, swarm.on_trial = ["LR"], {"WARMUP": 0.0}
 
-    worker.first_join(swarm.url, "--max-runs", "2")
-
-    assert worker.ended() == 0
+    worker.runs(swarm.url, "--max-runs", "2")
     told = "tries WARMUP, which train.py has no constant for: to take part, add `WARMUP = 0.0`"
     assert worker.said.count(told) == 1
     back, ran = swarm.results
@@ -457,9 +409,7 @@ def test_a_worker_follows_a_draft_once_it_is_deployed_and_leaves_it_once_it_is_f
         (stands(None, flushed="s-1"), None),
     )
 
-    worker.first_join(swarm.url, "--max-runs", "4", "--use-spec-pipeline")
-
-    assert worker.ended() == 0
+    worker.runs(swarm.url, "--max-runs", "4", "--use-spec-pipeline")
     assert [told.seen[f"swarm-{n}"] for n in (1, 2, 3, 4)] == [
         "# the program\n",
         "# the program\n",
