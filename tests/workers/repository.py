@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from state.errors import NightjarError
 from workers.attempt.job import TrainingJob
+from workers.attempt.worktree import checkout
 
 TRAIN = """DEPTH = 8
 SEED = 1
@@ -81,3 +86,24 @@ def job(commit_sha: str, **fields: object) -> TrainingJob:
         "timeout_s": 60.0,
     }
     return TrainingJob(commit_sha=commit_sha, **(known | fields))  # type: ignore[arg-type]  # a table of fields
+
+
+def names(folder: Path) -> list[str]:
+    """The entries of a folder, if it is there."""
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+async def refused(
+    repo: Repository,
+    root: Path,
+    asked: TrainingJob,
+    kind: type[NightjarError],
+    reason: str,
+    links: Sequence[str] = (),
+) -> NightjarError:
+    """The error of a checkout that is not made, which leaves nothing."""
+    with pytest.raises(kind, match=reason) as found:
+        async with checkout(repo.path, asked, root, links=links):
+            pass
+    assert names(root) == []
+    return found.value

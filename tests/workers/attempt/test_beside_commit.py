@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.attempt.test_runner import failed, train, trained
-from tests.workers.repository import Repository, job
+from tests.workers.repository import Repository, job, refused
 from tests.workers.tiers import needs
 from workers.attempt import beside_commit
 from workers.attempt.isolation import Tier
@@ -122,9 +122,7 @@ async def test_a_commit_cannot_put_anything_in_the_place_of_linked_data(
     repo.git("reset", "--quiet", "--hard", repo.base)
     ignored(repo, "data/deep/train.bin")
 
-    with pytest.raises(UntrainableCode, match="in the place of data"):
-        async with checkout(repo.path, job(ours), root, links=(links,)):
-            pass
+    await refused(repo, root, job(ours), UntrainableCode, "in the place of data", links=(links,))
     assert list(outside.iterdir()) == []
 
 
@@ -155,9 +153,7 @@ async def test_linked_data_that_is_gone_is_no_fault_of_the_code(repo: Repository
     data.unlink()
     data.parent.rmdir()
 
-    with pytest.raises(Unbuildable, match="data is to be linked into runs"):
-        async with checkout(repo.path, job(repo.base), root, links=["data"]):
-            pass
+    await refused(repo, root, job(repo.base), Unbuildable, "data is to be linked into runs", links=["data"])
 
 
 async def test_the_evaluator_that_scores_has_the_project_s_data_and_submodules_too(
@@ -222,10 +218,9 @@ async def test_a_submodule_s_commit_that_the_project_lacks_says_how_to_fetch_it(
     repo.git("update-index", "--cacheinfo", f"160000,{'1' * 40},mod")
     repo.git("commit", "--quiet", "--message=newer")
 
-    with pytest.raises(Unbuildable, match="the submodule mod is at 1111") as refused:
-        async with checkout(repo.path, job(repo.git("rev-parse", "HEAD")), root):
-            pass
-    assert "submodule update --init --recursive" in (refused.value.hint or "")
+    asked = job(repo.git("rev-parse", "HEAD"))
+    error = await refused(repo, root, asked, Unbuildable, "the submodule mod is at 1111")
+    assert "submodule update --init --recursive" in (error.hint or "")
 
 
 async def test_a_submodule_without_a_copy_stays_empty_and_a_run_that_needs_it_is_told(
@@ -340,9 +335,7 @@ async def test_a_pointer_that_is_a_link_or_names_no_size_of_its_object_gets_no_c
         assert outside.read_text() == pointer(b"weights")
 
     huge = repo.commit({"w2": pointer(b"weights").replace("size 7", f"size {10**17}")})
-    with pytest.raises(Unbuildable, match="Git LFS has not fetched w2"):
-        async with checkout(repo.path, job(huge), root):
-            pass
+    await refused(repo, root, job(huge), Unbuildable, "Git LFS has not fetched w2")
 
 
 async def test_copies_of_git_lfs_do_not_fill_the_disk(
@@ -366,6 +359,5 @@ async def test_a_submodule_that_would_be_imported_in_the_evaluator_s_place_is_re
     without = repo.commit({"prepare.py": "import metrics\n"})
     submodule(repo, "metrics")
 
-    with pytest.raises(UntrainableCode, match="metrics"):
-        async with checkout(repo.path, job(repo.git("rev-parse", "HEAD"), base_commit=without), root):
-            pass
+    asked = job(repo.git("rev-parse", "HEAD"), base_commit=without)
+    await refused(repo, root, asked, UntrainableCode, "metrics")

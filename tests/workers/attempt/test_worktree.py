@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.repository import TRAIN, Repository, job, unwatched
+from tests.workers.repository import TRAIN, Repository, job, names, refused, unwatched
 from workers.attempt.evaluator import EvaluatorChanged
 from workers.attempt.job import TrainingJob
 from workers.attempt.source import Unbuildable, UntrainableCode
@@ -32,7 +32,7 @@ async def test_exactly_the_commit_is_checked_out_and_removed_afterwards(repo: Re
         assert (built.path / "data" / "blob").read_bytes() == b"\x00\xff"
         assert built.evaluator_hash == hashlib.sha256(b"TRUSTED = True\n").hexdigest()[:16]
 
-    assert _names(root) == []
+    assert names(root) == []
 
 
 async def test_nothing_of_the_operators_is_touched(
@@ -115,20 +115,18 @@ async def test_what_cannot_be_built_says_why_and_leaves_nothing(
     known = {name: repo.base if value == "base" else value for name, value in fields.items()}
     asked = job(**{"commit_sha": MISSING, **known})  # type: ignore[arg-type]  # a table of fields
 
-    with pytest.raises(Unbuildable, match=reason):
-        async with checkout(repo.path, asked, root):
-            pass
+    await refused(repo, root, asked, Unbuildable, reason)
 
-    assert _names(root) == []
+
+UNAPPLIED = r"does not apply to the tag's base commit .*git apply failed"
 
 
 @pytest.mark.parametrize("path", ["../escaped.txt", ".git/hooks/post-checkout"])
 async def test_a_patch_cannot_write_outside_the_tree(repo: Repository, root: Path, path: str) -> None:
     patch = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n{ONE_LINE}"
 
-    with pytest.raises(UntrainableCode, match=r"does not apply to the tag's base commit .*git apply failed"):
-        async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=patch.encode()), root):
-            pass
+    asked = job(MISSING, base_commit=repo.base, patch=patch.encode())
+    await refused(repo, root, asked, UntrainableCode, UNAPPLIED)
 
 
 async def test_a_patch_cannot_write_through_a_link_that_it_makes(repo: Repository, root: Path) -> None:
@@ -141,11 +139,10 @@ async def test_a_patch_cannot_write_through_a_link_that_it_makes(repo: Repositor
         "diff --git a/link/x b/link/x\nnew file mode 100644\n--- /dev/null\n+++ b/link/x\n" + ONE_LINE
     )
 
-    with pytest.raises(UntrainableCode, match=r"does not apply to the tag's base commit .*git apply failed"):
-        async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=patch.encode()), root):
-            pass
+    asked = job(MISSING, base_commit=repo.base, patch=patch.encode())
+    await refused(repo, root, asked, UntrainableCode, UNAPPLIED)
 
-    assert _names(outside) == []
+    assert names(outside) == []
 
 
 TAMPERED: dict[str, dict[str, str | None]] = {
@@ -174,15 +171,12 @@ async def test_code_that_changes_how_it_is_scored_is_refused(
     how = job(cheat) if way == "commit" else job(MISSING, patch=patch)
     asked = replace(how, base_commit=base, evaluator="eval/prepare.py", evaluator_files=("data",))
 
-    with pytest.raises(
-        EvaluatorChanged, match=r"is not the one of the tag's base|would be imported in the place"
-    ) as refused:
-        async with checkout(repo.path, asked, root):
-            pass
+    reason = r"is not the one of the tag's base|would be imported in the place"
+    error = await refused(repo, root, asked, EvaluatorChanged, reason)
 
-    assert refused.value.kind == "evaluator"
-    assert next(iter(TAMPERED[what])) in refused.value.detail
-    assert _names(root) == []
+    assert isinstance(error, EvaluatorChanged)
+    assert error.kind == "evaluator"
+    assert next(iter(TAMPERED[what])) in error.detail
 
 
 async def test_what_the_base_has_and_what_only_looks_like_it_is_no_tampering(
@@ -360,7 +354,7 @@ async def test_leftovers_of_a_killed_worker_go_and_a_later_fence_stays(repo: Rep
     async with checkout(repo.path, job(repo.base, fence=3), root):
         assert not left.exists()
 
-    assert _names(root) == ["e-1@1@9", "e-1@2@1"]
+    assert names(root) == ["e-1@1@9", "e-1@2@1"]
 
 
 async def test_a_tree_that_the_script_has_locked_up_is_removed_all_the_same(
@@ -380,7 +374,7 @@ async def test_a_tree_that_the_script_has_locked_up_is_removed_all_the_same(
             here = deeper
         os.close(here)
 
-    assert _names(root) == []
+    assert names(root) == []
     assert (repo.path / "train.py").exists()
 
 
@@ -395,9 +389,9 @@ async def test_a_leftover_that_the_script_replaced_by_a_link_is_removed_and_the_
     (root / "e-1@1@1").symlink_to(outside)
 
     async with checkout(repo.path, job(repo.base, fence=3), root):
-        assert _names(root) == ["e-1@1@3"]
+        assert names(root) == ["e-1@1@3"]
 
-    assert _names(outside) == ["file"]
+    assert names(outside) == ["file"]
     assert stat.S_IMODE(outside.stat().st_mode) == 0o500
 
 
@@ -431,10 +425,6 @@ def _patch(repo: Repository, files: dict[str, str | bytes]) -> bytes:
     patch = repo.git_bytes("diff", "--binary", repo.base, "HEAD")
     repo.git("reset", "--quiet", "--hard", repo.base)
     return patch
-
-
-def _names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 def _changed(repo: Repository, files: Mapping[str, str | None]) -> str:
