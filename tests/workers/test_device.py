@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,84 +54,59 @@ def gpu() -> Device:
     )
 
 
-@dataclass
-class FakeNvml:
-    """As much of pynvml as is asked, for one GPU that does not measure its power."""
+class NvmlError(Exception):
+    """What NVML raises."""
 
-    NVML_TEMPERATURE_GPU = 0
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
-    NVML_VOLATILE_ECC = 0
-    throttle: int = 0x1
-    processes: tuple[tuple[int, int | None], ...] = ((4711, 3 * 1024**2), (4712, 1024**2), (4711, 1024**2))
-    xids: list[int] = field(default_factory=list)
-    tells_xids: bool = True
-    nvmlEventTypeXidCriticalError = 8
 
-    class NVMLError(Exception):
-        pass
+def fake_nvml(xids: Sequence[int] = ()) -> SimpleNamespace:
+    """As much of pynvml as is asked, for one GPU that does not measure its power. `xids`: a list to be emptied."""
+    mib = 1024**2
+    used = ((4711, 3 * mib), (4712, mib), (4711, mib))
+    answers: dict[str, object] = {
+        "SystemGetDriverVersion": b"550.54",
+        "DeviceGetCount": 1,
+        "DeviceGetHandleByIndex": "handle 0",
+        "DeviceGetHandleByUUID": "handle 0",
+        "DeviceGetUUID": b"GPU-a",
+        "DeviceGetName": "NVIDIA H200",
+        "DeviceGetMemoryInfo": SimpleNamespace(total=1000 * mib, used=250 * mib),
+        "DeviceGetTemperature": 55,
+        "DeviceGetUtilizationRates": SimpleNamespace(gpu=88, memory=1),
+        "DeviceGetCurrentClocksThrottleReasons": 0x1,
+        "DeviceGetTotalEccErrors": 2,
+        "DeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid, usedGpuMemory=n) for pid, n in used],
+        "EventSetCreate": xids,
+        "DeviceRegisterEvents": None,
+    }
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
-        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in self.processes]
+    def power(handle: str) -> int:
+        raise NvmlError("Not Supported")
 
-    def nvmlEventSetCreate(self) -> list[int]:
-        return self.xids
-
-    def nvmlDeviceRegisterEvents(self, handle: str, kinds: int, events: list[int]) -> None:
-        if not self.tells_xids:
-            raise self.NVMLError("Not Supported")
-
-    def nvmlEventSetWait_v2(self, events: list[int], timeout_ms: int) -> SimpleNamespace:
+    def newest(events: list[int], timeout_ms: int) -> SimpleNamespace:
         if not events:
-            raise self.NVMLError("Timeout")
-        return SimpleNamespace(eventType=8, eventData=events.pop(0))
+            raise NvmlError("Timeout")
+        return SimpleNamespace(eventData=events.pop(0))
 
-    def nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"550.54"
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 1
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return f"handle {index}"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid != "GPU-a":
-            raise self.NVMLError("Not Found")
-        return "handle 0"
-
-    def nvmlDeviceGetUUID(self, handle: str) -> bytes:
-        return b"GPU-a"
-
-    def nvmlDeviceGetName(self, handle: str) -> str:
-        return "NVIDIA H200"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
-        return SimpleNamespace(total=1000 * 1024**2, used=250 * 1024**2)
-
-    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
-        return 55
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
-        return SimpleNamespace(gpu=88, memory=1)
-
-    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
-        raise self.NVMLError("Not Supported")
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
-        return self.throttle
-
-    def nvmlDeviceGetTotalEccErrors(self, handle: str, kind: int, counter: int) -> int:
-        return 2
+    return SimpleNamespace(
+        **{f"nvml{name}": partial(lambda answer, *_: answer, answer) for name, answer in answers.items()},
+        nvmlDeviceGetPowerUsage=power,
+        nvmlEventSetWait_v2=newest,
+        NVMLError=NvmlError,
+        NVML_TEMPERATURE_GPU=0,
+        NVML_MEMORY_ERROR_TYPE_UNCORRECTED=1,
+        NVML_VOLATILE_ECC=0,
+        nvmlEventTypeXidCriticalError=8,
+    )
 
 
 def test_nvml_lists_the_gpus() -> None:
-    assert nvml.list_by_nvml(FakeNvml()) == [
+    assert nvml.list_by_nvml(fake_nvml()) == [
         {"index": 0, "uuid": "GPU-a", "name": "NVIDIA H200", "vram_mb": 1000, "driver": "550.54"}
     ]
 
 
 def test_what_a_gpu_does_not_measure_is_absent_and_not_zero() -> None:
-    assert nvml.sample_by_nvml(FakeNvml(), "GPU-a") == {
+    assert nvml.sample_by_nvml(fake_nvml(), "GPU-a") == {
         "temperature_c": 55.0,
         "memory_used_mb": 250.0,
         "memory_total_mb": 1000.0,
@@ -143,13 +119,13 @@ def test_what_a_gpu_does_not_measure_is_absent_and_not_zero() -> None:
 def test_an_xid_error_of_the_gpu_is_told_for_a_while_and_a_programs_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    driver = FakeNvml()
-    xids = nvml.XidWatch(driver)
+    events = list[int]()
+    xids = nvml.XidWatch(fake_nvml(events))
 
     seen = [xids.newest("GPU-a")]
-    driver.xids += [13, 31]
+    events += [13, 31]
     seen.append(xids.newest("GPU-a"))
-    driver.xids += [79, 43]
+    events += [79, 43]
     seen += [xids.newest("GPU-a"), xids.newest("GPU-a")]
     monkeypatch.setattr(nvml, "_XID_KEPT_S", 0.0)
     seen.append(xids.newest("GPU-a"))
