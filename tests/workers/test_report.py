@@ -103,33 +103,6 @@ def test_stop_ends_the_script_with_status_zero_and_its_output_flushed(worker: Wo
     assert script.returncode == 0
 
 
-def test_whoever_goes_on_after_stop_is_told_again(worker: Worker) -> None:
-    os.write(worker.answers, b"stop\n")
-
-    said = output(
-        worker.start("""
-            from nightjar_report import report
-            for _ in range(3):
-                try:
-                    report(1.5, 0.25)
-                except SystemExit as stop:
-                    print("stop", stop.code)
-        """)
-    )
-
-    assert said == "stop 0\n" * 3
-
-
-def test_an_extension_is_the_new_budget(worker: Worker) -> None:
-    os.write(worker.answers, b"extend 450.5\n")
-
-    said = output(
-        worker.start("import nightjar_report as n; print(n.budget_s); n.report(1.5, 0.25); print(n.budget_s)")
-    )
-
-    assert said == "300.0\n450.5\n"
-
-
 def test_numbers_of_libraries_are_taken_and_what_is_no_finite_number_is_dropped(worker: Worker) -> None:
     os.write(worker.answers, b"continue\n" * 9)
 

@@ -412,11 +412,9 @@ async def test_an_extended_run_ends_at_its_new_time_limit(tmp_path: Path, label:
             report(1.0, 0.8)
             time.sleep(0.05)
     """
-    more = Extension(extra_s=0.5, budget_s=360)
+    asked = command(tmp_path, label, script, timeout_s=2)
 
-    ended = await run_command(
-        command(tmp_path, label, script, timeout_s=2), Orders(on_tick=lambda *_: more), QUICK
-    )
+    ended = await run_command(asked, Orders(on_tick=lambda *_: Extension(extra_s=0.5, budget_s=360)), QUICK)
 
     assert ended.cause == "timeout"
 

@@ -26,22 +26,17 @@ def settings(**given: Any) -> Settings:
 
 
 @pytest.mark.parametrize("missing", range(3))
-def test_auto_takes_the_first_whose_key_is_set(missing: int) -> None:
+def test_auto_takes_the_first_whose_key_is_set_and_a_named_one_goes_before(missing: int) -> None:
     order = list(MODELS)
-    there = {name: key for name, key in KEYS.items() if name.removesuffix("_api_key") in order[missing:]}
+    name = order[missing]
+    there = {f"{each}_api_key": KEYS[f"{each}_api_key"] for each in order[missing:]}
 
-    choice = choose(settings(**there))
+    first, named = choose(settings(**there)), choose(settings(llm_provider=name, llm_model="m-1", **KEYS))
 
-    assert choice is not None
-    assert (choice.provider, choice.model) == (order[missing], MODELS[order[missing]])
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_named_one_is_taken_with_the_named_model(name: str) -> None:
-    choice = choose(settings(llm_provider=name, llm_model="m-1", **KEYS))
-
-    assert choice is not None
-    assert (choice.provider, choice.model) == (name, "m-1")
+    assert first is not None
+    assert (first.provider, first.model) == (name, MODELS[name])
+    assert named is not None
+    assert (named.provider, named.model) == (name, "m-1")
 
 
 @pytest.mark.parametrize("name", MODELS)
