@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
-import signal
 import textwrap
 import time
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from runpy import run_path
 
 import numpy as np
-import psutil
 import pytest
 
 import workers.attempt.runner
@@ -23,9 +20,10 @@ from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.child import EndedCommand, RunCommand, RunTiming, run_command
+from workers.attempt.confine import version
 from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.isolation import Tier
-from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
+from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult, Watcher
 from workers.attempt.processes import processes_of
 from workers.attempt.scoring import SCORE
 
@@ -83,12 +81,6 @@ else:
     {training}
     print("---\\nval_bpb: 0.3\\ndepth: 3")
 """
-
-
-def landlock() -> int:
-    """The version of Landlock that this kernel has; below 1: none."""
-    create_ruleset, version = 444, 1
-    return int(ctypes.CDLL(None).syscall(create_ruleset, None, 0, version))
 
 
 @pytest.fixture
@@ -392,7 +384,7 @@ async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Reposito
     assert kind == "killed"
 
 
-@pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
+@pytest.mark.skipif(version() < 6, reason="this kernel has no Landlock that knows signals")
 @pytest.mark.parametrize("tier", ["limits", "landlock", "bwrap"])
 async def test_a_confined_predictor_reaches_what_a_training_reads_and_its_temporary_files_alone(
     repo: Repository, tmp_path: Path, tier: Tier
@@ -424,25 +416,6 @@ async def test_a_confined_predictor_reaches_what_a_training_reads_and_its_tempor
     await measured(repo, script(answering=answering), tier=needs(tier))
 
     assert not (repo.path / "left").exists()
-
-
-async def test_a_stop_ends_the_scoring_although_the_predictor_is_deaf(repo: Repository) -> None:
-    def order() -> str:
-        return "stop" if any(map(ignores_sigterm, processes_of(LAB))) else "continue"
-
-    async with asyncio.timeout(100):
-        result = await scored(repo, script(answering=DEAF), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
-
-    assert isinstance(result, HaltedRun), result
-    assert result.order == "stop"
-
-
-def ignores_sigterm(process: psutil.Process) -> bool:
-    try:
-        status = Path(f"/proc/{process.pid}/status").read_text()
-    except OSError:  # it has ended
-        return False
-    return bool(int(status.partition("SigIgn:")[2].split()[0], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 LONG = """
@@ -513,7 +486,7 @@ REMEMBERED = [
 ]
 
 
-@pytest.mark.skipif(landlock() < 1, reason="this kernel has no Landlock")
+@pytest.mark.skipif(version() < 1, reason="this kernel has no Landlock")
 async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_left(
     repo: Repository,
 ) -> None:
