@@ -147,20 +147,15 @@ def bubblewrap() -> str | None:
 
 def described(tier: Tier, *, network: bool = False) -> str:
     """A tier and what it confines, for people."""
-    if tier == "bwrap":
-        kept = [
-            "files",
-            *([] if network else ["network"]),
-            "processes",
-            *(["Landlock"] if version() > 0 else []),
-        ]
-        return f"bwrap ({', '.join(kept)})"
-    if tier != "landlock":
+    if tier not in CONFINED:
         return f"{tier} (a run reaches whatever this user reaches, the operator's key too)"
-    kept = ["files"]
-    kept += [] if network or version() < _KNOWS_TCP else ["TCP"]
-    kept += ["signals"] if version() >= _KNOWS_SIGNALS else []
-    return f"landlock ({', '.join(kept)})"
+    known = version()
+    if tier == "bwrap":
+        holds = {"files": True, "network": not network, "processes": True, "Landlock": known > 0}
+    else:
+        tcp = not network and known >= _KNOWS_TCP
+        holds = {"files": True, "TCP": tcp, "signals": known >= _KNOWS_SIGNALS}
+    return f"{tier} ({', '.join(what for what, is_held in holds.items() if is_held)})"
 
 
 def roots_of(python: Path) -> Iterator[Path]:
