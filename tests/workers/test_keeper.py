@@ -193,38 +193,38 @@ async def gpu_keeper(
         yield found
 
 
-async def has_run(keeper: Keeper, pool: Pool) -> None:
-    """A run on the keeper's GPU was left behind; `BEFORE` was there before it."""
-    await keeper.register()
+@pytest.fixture
+async def left_keeper(gpu_keeper: Keeper, driver: Driver, pool: Pool) -> Keeper:
+    """A run on the keeper's GPU was left behind, with 600 MB; `BEFORE` was there before it."""
+    await gpu_keeper.register()
     await pool.flag(
-        keeper.gpu_id, set_={"unproven": True, "footprint": BEFORE.model_dump()}, reason="a run is over"
+        GPU.gpu_id, set_={"unproven": True, "footprint": BEFORE.model_dump()}, reason="a run is over"
     )
+    driver.says(memory_used_mb=700.0, processes={})
+    return gpu_keeper
 
 
 async def test_memory_that_stays_keeps_a_gpu_draining_until_a_heartbeat_finds_it_back(
-    gpu_keeper: Keeper, driver: Driver, caplog: pytest.LogCaptureFixture, pool: Pool
+    left_keeper: Keeper, driver: Driver, caplog: pytest.LogCaptureFixture, pool: Pool
 ) -> None:
-    await has_run(gpu_keeper, pool)
-    driver.says(memory_used_mb=700.0, processes={})
-    await gpu_keeper.beat()
+    await left_keeper.beat()
     assert (await pool.get(GPU.gpu_id)).status == "draining"
     assert "h:GPU-a is not lent" in caplog.text
 
     driver.says(memory_used_mb=100.0, processes={})
-    await gpu_keeper.beat()
+    await left_keeper.beat()
 
     gpu = await pool.get(GPU.gpu_id)
     assert (gpu.status, gpu.footprint) == ("idle", None)
 
 
 async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
-    gpu_keeper: Keeper, driver: Driver, pool: Pool, process: Process
+    left_keeper: Keeper, driver: Driver, pool: Pool, process: Process
 ) -> None:
-    await has_run(gpu_keeper, pool)
     driver.says(hang_s=600)
 
     async with HealthSampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as hasty:
-        await replace(gpu_keeper, sampler=hasty).beat()
+        await replace(left_keeper, sampler=hasty).beat()
 
     gpu = await pool.get(GPU.gpu_id)
     assert gpu.unproven
@@ -235,34 +235,29 @@ async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
 
 
 async def test_after_a_reboot_nothing_of_a_run_is_left_to_prove(
-    gpu_keeper: Keeper, driver: Driver, monkeypatch: pytest.MonkeyPatch, pool: Pool
+    left_keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await has_run(gpu_keeper, pool)
-    driver.says(memory_used_mb=700.0, processes={})
-
     monkeypatch.setattr(workers.keeper, "boot_id", lambda: "another-boot")
 
-    assert await gpu_keeper.register()
+    assert await left_keeper.register()
 
 
 async def test_a_worker_that_ends_in_order_does_not_take_the_need_of_a_proof_with_it(
-    gpu_keeper: Keeper, driver: Driver, pool: Pool
+    left_keeper: Keeper, driver: Driver, pool: Pool
 ) -> None:
-    await has_run(gpu_keeper, pool)
-    driver.says(memory_used_mb=700.0, processes={})
-
-    await _sign_off(gpu_keeper)
+    await _sign_off(left_keeper)
 
     assert (await pool.get(GPU.gpu_id)).status == "offline"
-    assert not await gpu_keeper.register()
+    assert not await left_keeper.register()
     driver.says(memory_used_mb=100.0, processes={})
-    assert await gpu_keeper.register()
-    await gpu_keeper.beat()
+    assert await left_keeper.register()
+    await left_keeper.beat()
     assert (await pool.get(GPU.gpu_id)).status == "idle"
 
 
+@pytest.mark.parametrize(("slow", "living"), [(1, "h:2:2"), (2, "h:2:2"), (2, "none")])
 async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_left_alone(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool, slow: int, living: str
 ) -> None:
     kill_all = KillAll(monkeypatch, empty=True)
     await keeper.register()
@@ -276,13 +271,13 @@ async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_le
         nonlocal looks
         found = await find()
         looks += 1
-        if looks == 1:  # its answer was slow: meanwhile that run was handed in, and the next one began
+        if looks == slow:  # its answer was slow: meanwhile that run was handed in, and the next one began
             of_the_next_run = {"holder": "t-2", "runner": "h:2:2", "fence": 2}
             await pool.flag(keeper.gpu_id, set_=of_the_next_run, reason="another run")
         return found
 
     monkeypatch.setattr(keeper, "find", overtaken)
-    monkeypatch.setattr(workers.keeper, "is_alive", lambda runner, host: runner == "h:2:2")
+    monkeypatch.setattr(workers.keeper, "is_alive", lambda runner, host: runner == living)
     await keeper.look()
 
     assert kill_all.asked == 0
@@ -290,14 +285,12 @@ async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_le
 
 
 async def test_an_operator_accepts_a_gpu_as_it_is_by_deregistering_it(
-    gpu_keeper: Keeper, driver: Driver, pool: Pool, process: Process
+    left_keeper: Keeper, pool: Pool, process: Process
 ) -> None:
-    await has_run(gpu_keeper, pool)
-    driver.says(memory_used_mb=700.0, processes={})
     invoker = process.invoker
 
     await invoker.call("pool::deregister", {"gpu_id": GPU.gpu_id}, invoker.system("operator"))
-    await gpu_keeper.beat()
+    await left_keeper.beat()
 
     assert (await pool.get(GPU.gpu_id)).status == "idle"
 
