@@ -48,7 +48,7 @@ def once_printed(tmp_path: Path, order: Order) -> Callable[[], Order]:
 
 
 def printed_by(code: str, *words: str, cwd: Path = ROOT) -> str:
-    """What a process of ours prints that runs this code: adopting orphans changes a whole process."""
+    """The output of a new process that runs this code. Adopting orphans changes a whole process."""
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-c", code, *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, env=environ)
