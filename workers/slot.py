@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 import psutil
@@ -68,7 +67,12 @@ def discover(
     """
     gpus = [] if gpu == "none" else _gpus(host, helper)
     if gpu not in ("all", "none"):
-        gpus = [one for one in gpus if str(one.index) == str(gpu)] or _no_such_gpu(gpu, gpus)
+        there = ", ".join(f"{one.index} ({one.name})" for one in gpus) or "none"
+        gpus = [one for one in gpus if str(one.index) == str(gpu)]
+        if not gpus:
+            raise Invalid(
+                f"this machine has no GPU {gpu!r}; it has: {there}", hint="choose an index, `all` or `none`"
+            )
     slots = [
         Device(f"{host}:cpu{n}", index=n, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
         for n in range(cpu)
@@ -110,21 +114,16 @@ class HealthSampler:
                 self._kill()
                 raise
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         """Kill the helper and wait for it for at most a second."""
         self._kill()
         if self._helper is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._helper.wait()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _ask(self, uuid: str) -> HealthSample:
         helper = await self._running_helper()
@@ -136,7 +135,7 @@ class HealthSampler:
 
     async def _running_helper(self) -> asyncio.subprocess.Process:
         if self._helper is not None and self._helper.returncode is None:
-            if not _is_closing(self._helper):
+            if self._helper.stdin is None or not self._helper.stdin.is_closing():
                 return self._helper
             # it was killed because it hung in the driver; until it ends, a new one would hang too
             async with asyncio.timeout(self._timeout_s):
@@ -159,10 +158,6 @@ class HealthSampler:
             self._helper.kill()
         if self._helper.stdin is not None:
             self._helper.stdin.close()
-
-
-def _is_closing(process: asyncio.subprocess.Process) -> bool:
-    return process.stdin is not None and process.stdin.is_closing()
 
 
 async def _line(helper: asyncio.subprocess.Process) -> dict[str, object]:
@@ -218,13 +213,6 @@ def _gpus(host: str, helper: Sequence[str]) -> list[Device]:
         _log.warning("the GPUs of this machine cannot be listed: %s", error)
         return []
     return [Device(gpu_id=f"{host}:{one['uuid']}", kind="gpu", **one) for one in found]
-
-
-def _no_such_gpu(gpu: str | int, gpus: list[Device]) -> list[Device]:
-    there = ", ".join(f"{one.index} ({one.name})" for one in gpus) or "none"
-    raise Invalid(
-        f"this machine has no GPU {gpu!r}; it has: {there}", hint="choose an index, `all` or `none`"
-    )
 
 
 _PAUSE_S = 0.25

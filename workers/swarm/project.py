@@ -279,12 +279,11 @@ def read_swarm_script(source: bytes) -> SwarmScript:
             hint="move what is to be tuned to its top level, as `LEARNING_RATE = 0.001`",
         )
     own = constants.get(BUDGET)
-    has_budget = isinstance(own, int | float) and not isinstance(own, bool)
     return SwarmScript(
         source=source,
         constants=constants,
         tunable=tunable,
-        own_budget_s=float(own) if has_budget and isinstance(own, int | float) else None,
+        own_budget_s=float(own) if isinstance(own, int | float) and not isinstance(own, bool) else None,
         reports=_reports(text),
     )
 
