@@ -128,15 +128,13 @@ NEAR_S = 0.5
 
 def job_of(work: Mapping[str, Any]) -> TrainingJob:
     patch = work["patch_base64"]
-    same = ("experiment_id", "attempt", "fence", "commit_sha", "base_commit", "config_delta", "evaluator")
-    more = ("budget_s", "timeout_s", "seed", "traceparent", "evaluator_files", "evaluator_command")
-    guards = ("check", "check_s")
-    return TrainingJob(
-        **{name: work[name] for name in (*same, *more, *guards)},
-        patch=None if patch is None else base64.b64decode(patch),
-        splits=work["splits"],
-        tick_source=work["tick_source"],
+    same = (
+        *("experiment_id", "attempt", "fence", "commit_sha", "base_commit", "config_delta", "evaluator"),
+        *("budget_s", "timeout_s", "seed", "traceparent", "evaluator_files", "evaluator_command", "splits"),
+        *("tick_source", "check", "check_s"),
     )
+    decoded = None if patch is None else base64.b64decode(patch)
+    return TrainingJob(**{name: work[name] for name in same}, patch=decoded)
 
 
 async def train(work: Mapping[str, Any], slot: Slot, settings: Settings, lab: RemoteLab) -> str:
