@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
+import signal
+import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -12,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from runpy import run_path
 
 import numpy as np
+import psutil
 import pytest
 
 import workers.attempt.runner
@@ -23,7 +28,7 @@ from workers.attempt.child import EndedCommand, RunCommand, RunTiming, run_comma
 from workers.attempt.confine import version
 from workers.attempt.evaluator import EvaluatorGuard
 from workers.attempt.isolation import Tier
-from workers.attempt.job import FailedTraining, TrainedRun, TrainingResult, Watcher
+from workers.attempt.job import FailedTraining, HaltedRun, TrainedRun, TrainingResult, Watcher
 from workers.attempt.processes import processes_of
 from workers.attempt.scoring import SCORE
 
@@ -678,3 +683,40 @@ async def test_an_evaluator_reaches_what_a_training_reads_and_its_own_files_alon
     repo.base = repo.commit({"prepare.py": textwrap.dedent(evaluator) + EVALUATOR})
 
     await measured(repo, script(), tier=needs(tier))
+
+
+@pytest.mark.parametrize("order", ["stop", "lost"])
+async def test_a_stop_or_a_lost_lease_ends_the_scoring_although_the_predictor_is_deaf(
+    repo: Repository, order: str
+) -> None:
+    def given() -> str:
+        return order if any(map(ignores_sigterm, processes_of(LAB))) else "continue"
+
+    async with asyncio.timeout(100):
+        result = await scored(repo, script(answering=DEAF), Orders(on_poll=given))  # type: ignore[arg-type]  # an order
+
+    assert isinstance(result, HaltedRun), result
+    assert result.order == order
+
+
+def ignores_sigterm(process: psutil.Process) -> bool:
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:  # it has ended
+        return False
+    return bool(int(status.partition("SigIgn:")[2].split()[0], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_an_ended_predictor_leaves_no_open_descriptor() -> None:
+    code = """
+import os, runpy, sys
+confined = runpy.run_path(sys.argv[1])["Confined"]
+before = os.listdir("/proc/self/fd")
+confined([sys.executable, "-c", ""], None, keep=[]).end()
+print(os.listdir("/proc/self/fd") == before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SCORE)], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
