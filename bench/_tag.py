@@ -269,7 +269,7 @@ class KeepingTag:
         if rule == "strict" or tried.status == "discard":
             return None
         noise = self.own_noise
-        decision = KEEP_RULES[rule].decide(
+        decision = KEEP_RULES[rule](
             SeedScores(tried.name, score(tried.value, self.direction)),
             self.trial(self.best.experiment_id),
             cautious(noise, SURE_SIGMAS) if noise else None,

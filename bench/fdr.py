@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import click
 import numpy as np
 from rich.table import Table
 
@@ -38,7 +39,6 @@ from bench.keeps import (
     RuleFigures,
     SimulatedLab,
     lived,
-    run_with,
     shown,
 )
 from functions.experiments.rules.gains import Gain
@@ -256,7 +256,12 @@ def same_code_table(bench: Bench, seeds_of_tags: range) -> Table:
     return table
 
 
-@run_with(repeats=100, tags=200)
+@click.command()
+@click.option("--repeats", default=100, show_default=True, type=click.IntRange(2), help="simulated nights")
+@click.option("--tags", default=200, show_default=True, type=click.IntRange(2), help="tags of identical code")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="seed of the first night and tag"
+)
 def main(repeats: int, tags: int, seed: int) -> None:
     """Simulate nights and their statements; exits with 1 if one is false more often than it says."""
     bench = Bench(width=200)

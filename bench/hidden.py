@@ -91,7 +91,7 @@ class SimulatedTag:
         visible = self._noise()
         sigma = cautious(visible, SURE_SIGMAS) if visible else None
         best, first = _scores(self.best), _scores(change, 1)
-        if KEEP_RULES["confirmed"].decide(first, best, sigma, None) == "discard":
+        if KEEP_RULES["confirmed"](first, best, sigma, None) == "discard":
             return False
         incumbent = self.known.mean(self.best.name)
         assert incumbent is not None

@@ -179,8 +179,9 @@ def shown(bench: Bench, what: str, figure: float, most: float | None) -> str:
     """A figure beside its bound. It is marked and collected if it misses the bound."""
     if most is None:
         return f"{figure:g}"
-    is_hit, asked = figure <= most, f"{what}: {figure:g}, at most {most:g}"
-    return f"{figure:g} (<= {most:g})" if is_hit else bench.marked(f"{figure:g}", is_hit, asked)
+    if figure <= most:
+        return f"{figure:g} (<= {most:g})"
+    return bench.marked(f"{figure:g}", False, f"{what}: {figure:g}, at most {most:g}")
 
 
 def turns_table(bench: Bench, selections: int) -> Table:

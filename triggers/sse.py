@@ -18,18 +18,17 @@ import contextlib
 import json
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from starlette.datastructures import QueryParams
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from functions.kernel.process.lifecycle import Process
 from functions.kernel.process.running import ended
-from functions.kernel.validation import invalid
-from state.errors import Exhausted, TooManyRequests, Unavailable
+from state.errors import Exhausted, Invalid, TooManyRequests, Unavailable
 from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN
 from state.stream import Stream, before, follows
@@ -66,6 +65,9 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 STILL_HERE = b": still here\n\n"
 Blocks = AsyncGenerator[bytes, None]
 
+ONLY: dict[str, frozenset[str]] = {"new_best": frozenset({"best.changed"})}
+"""Names for the types that most subscribers want."""
+
 
 @dataclass(frozen=True)
 class Filter:
@@ -85,6 +87,14 @@ class Filter:
 ALL = Filter()
 NONE = Filter(types=frozenset())
 """Filter of a connection that is sent something else than events."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Events after `since` are no longer kept; the first one that is, is `first`."""
+
+    since: str
+    first: str
 
 
 @dataclass(frozen=True)
@@ -309,8 +319,8 @@ class Broadcast:
         await self._reads_on.wait()
         spoke_at, last = clock(), since
         async for event in self._backlog(since):
-            if isinstance(event, bytes):
-                yield outbox.take(clock()) + event
+            if isinstance(event, Gap):
+                yield outbox.take(clock()) + reset(event)
                 continue
             last = event.id
             if subscriber.wanted.wants(event):
@@ -340,13 +350,12 @@ class Broadcast:
                     last = event.id
                     outbox.add(event, encoded)
 
-    async def _backlog(self, after: str) -> AsyncIterator[Event | bytes]:
-        """The events after this one, and before those that follow trimmed ones the block of a reset."""
+    async def _backlog(self, after: str) -> AsyncIterator[Event | Gap]:
         while True:
             page = await self._stream.after(after, BACKLOG_PAGE)
             # Asked after the page was read: what was whole then was whole while it was read.
             if first := await self._stream.gap_after(after):
-                yield reset(after, first)
+                yield Gap(after, first)
             for event in page:
                 yield event
             if not page:
@@ -363,12 +372,10 @@ def encode(event: Event, superseded: int = 0) -> bytes:
     return f"id: {event.id}\nevent: {event.type}\ndata: {data}\n\n".encode()
 
 
-def reset(since: str, first: str) -> bytes:
-    """Events after `since` are no longer kept; the first one that is, is `first`.
-
-    A client that mirrors the lab reads it anew, then goes on from `first`.
-    """
-    return f"event: reset\ndata: {json.dumps({'since': since, 'first': first})}\n\n".encode()
+def reset(gap: Gap) -> bytes:
+    """An event for a gap. A client that mirrors the lab reads it anew, then goes on from `first`."""
+    data = json.dumps(asdict(gap))
+    return f"event: reset\ndata: {data}\n\n".encode()
 
 
 class EventStream(StreamingResponse):
@@ -412,50 +419,60 @@ async def events(exchange: Exchange) -> Response:
     """
     broadcast: Broadcast = exchange.app.state.broadcast
     visitor = await admit(exchange, "viewer", ticket=True)
-    query = dict(exchange.query_params)
-    if since := exchange.header("last-event-id"):
-        query["since"] = since
-    try:
-        asked = EventQuery.model_validate(query)
-    except ValidationError as problem:
-        refusal = invalid(problem)
-        refusal.hint = f"correct the fields under `errors`; known are {', '.join(EventQuery.model_fields)}"
-        raise refusal from problem
-    types = frozenset({"best.changed"}) if asked.only is not None else asked.types
-    wanted = Filter(asked.tag, types, asked.min_interval)
-    begin = await broadcast.beginning(asked.since, asked.last, wanted)
+    wanted = _wanted(exchange.query_params)
+    since, last = _from_where(exchange)
+    begin = await broadcast.beginning(since, last, wanted)
     return EventStream(broadcast, wanted, visitor.proof, lambda subscriber: broadcast.tell(subscriber, begin))
 
 
-class EventQuery(BaseModel):
-    """Which events, from where on, and how often at most."""
+def _wanted(query: QueryParams) -> Filter:
+    known = {"tag", "types", "only", "since", "last", "min_interval", "ticket"}
+    if unknown := set(query) - known:
+        raise Invalid(f"unknown parameters {sorted(unknown)[:5]}", hint=f"known are {sorted(known)}")
+    tag = query.get("tag")
+    if tag is not None and not re.fullmatch(TAG_PATTERN, tag):
+        raise Invalid(f"{tag[:60]!r} is no tag", hint="GET /api/report/tags lists the tags")
+    return Filter(tag, _types(query), _seconds(query.get("min_interval", "0")))
 
-    model_config = ConfigDict(extra="forbid")
 
-    tag: str | None = Field(None, pattern=TAG_PATTERN)
-    types: frozenset[str] | None = None
-    only: Literal["new_best"] | None = None
-    since: str | None = Field(None, pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$")
-    last: int = Field(0, ge=0, le=LAST_AT_MOST)
-    min_interval: float = Field(0.0, ge=0, le=INTERVAL_AT_MOST_S, allow_inf_nan=False)
-    ticket: str | None = None
-
-    @field_validator("types", mode="before")
-    @classmethod
-    def _known(cls, text: str) -> frozenset[str] | None:
-        named = frozenset(name.strip() for name in text.split(",")) if text else None
-        if named and (unknown := named - CATALOGUE.keys()):
-            raise ValueError(
-                f"there are no events of type {', '.join(sorted(unknown)[:5])}; the types are"
-                f" {', '.join(sorted(CATALOGUE))}"
+def _types(query: QueryParams) -> frozenset[str] | None:
+    types, only = query.get("types"), query.get("only")
+    if only is not None:
+        chosen = ONLY.get(only)
+        if chosen is None or types:
+            raise Invalid(
+                f"only={only[:60]} cannot be served" + (" beside types" if types else ""),
+                hint=f"send only={' or only='.join(sorted(ONLY))}, or types; without both all events come",
             )
-        return named
+        return chosen
+    named = frozenset(t.strip() for t in types.split(",")) if types else None
+    if named and (unknown := named - CATALOGUE.keys()):
+        raise Invalid(
+            f"there are no events of type {', '.join(sorted(unknown)[:5])}",
+            hint=f"the types are {', '.join(sorted(CATALOGUE))}",
+        )
+    return named
 
-    @model_validator(mode="after")
-    def _one_choice(self) -> EventQuery:
-        if self.only and self.types:
-            raise ValueError("send only or types; without both all events come")
-        return self
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (seconds := float(text)) <= INTERVAL_AT_MOST_S:
+            return seconds
+    raise Invalid(
+        f"min_interval is {text[:60]!r}", hint=f"send seconds between 0 and {INTERVAL_AT_MOST_S:.0f}"
+    )
+
+
+def _from_where(exchange: Exchange) -> tuple[str | None, int]:
+    since = exchange.header("last-event-id") or exchange.query_params.get("since")
+    if since is not None and not re.fullmatch(r"[0-9]{1,19}(-[0-9]{1,19})?", since):
+        raise Invalid(
+            f"{since[:60]!r} is no event id", hint="send the id of the last event you have seen, or 0"
+        )
+    last = exchange.query_params.get("last", "0")
+    if not re.fullmatch(r"[0-9]{1,4}", last) or int(last) > LAST_AT_MOST:
+        raise Invalid(f"last is {last[:60]!r}", hint=f"send a number from 0 to {LAST_AT_MOST}")
+    return since, int(last)
 
 
 @contextlib.asynccontextmanager

@@ -133,8 +133,9 @@ async def entered(tag: str, proposal: Proposal, source: HypothesisSource, hypoth
     return await hypotheses.change(decide, in_turn=tag)
 
 
-class ProposeHypothesis(TryProposal, Command):
-    """The same, to be added."""
+class ProposeHypothesis(Command):
+    tag: TagName
+    proposal: Proposal = Field(max_length=20, description=PROPOSED, examples=[EXAMPLE])
 
 
 @function("hypothesis::propose", role="agent", writes=True)

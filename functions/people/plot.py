@@ -23,6 +23,8 @@ from state.reports import Reports
 
 MOST_DOTS = 2000
 """Most points of a plot: more would overlap, and take seconds to draw."""
+FINEST = 16_000
+"""Number of dot-sized cells in a plot."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,27 @@ def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] 
     return (low - near, high + far) if direction == "minimize" else (low - far, high + near)
 
 
-def thinned(drawn: Sequence[Point]) -> Sequence[Point]:
-    """At most MOST_DOTS points: the newest keeps and demoted keeps, and of the others every nth up to the newest."""
-    if len(drawn) <= MOST_DOTS:
-        return drawn
-    marked = [p for p in drawn if p.kept or p.demoted][-MOST_DOTS // 2 :]
-    others = [p for p in drawn if not (p.kept or p.demoted)]
-    apart = max(1, math.ceil(len(others) / (MOST_DOTS - len(marked))))
-    return sorted([*marked, *others[::-apart]], key=lambda p: p.nth)
+def thinned(drawn: Sequence[Point], seen: tuple[float, float] | None) -> Sequence[Point]:
+    """At most MOST_DOTS points; of overlapping ones the last. What lies beyond `seen` is drawn at its edge."""
+    cells: float = FINEST
+    while len(drawn) > MOST_DOTS:
+        drawn, cells = _one_in_each_cell(drawn, seen, cells), 0.7 * cells
+    return drawn
+
+
+def _one_in_each_cell(
+    drawn: Sequence[Point], seen: tuple[float, float] | None, cells: float
+) -> Sequence[Point]:
+    """One keep (or demoted keep) and one other point of each cell, on a grid twice as wide as high."""
+    rows = max(1.0, math.sqrt(cells / 2))
+    low, high = seen or (min(p.value for p in drawn), max(p.value for p in drawn))
+    begin, end = drawn[0].nth, drawn[-1].nth
+    wide, tall = (end - begin + 1) / (2 * rows), high / rows - low / rows or 1.0
+    found: dict[tuple[int, int, bool], Point] = {}
+    for p in drawn:
+        column, row = int((p.nth - begin) / wide), int(min(max(p.value, low), high) / tall - low / tall)
+        found[column, row, p.kept or p.demoted] = p
+    return sorted(found.values(), key=lambda p: p.nth)
 
 
 def points(finished: Sequence[Result], direction: Direction) -> list[Point]:
@@ -208,4 +223,4 @@ def _drawn(tag: TagRecord, results: Sequence[Result], kind: Literal["png", "svg"
     seen = window(found, tag.direction)
     title = f"{tag.name}: {tag.total} experiments, {tag.kept} kept"
     metric = "delta_bpb" if any(e.by_delta for e in results) else tag.metric
-    return draw_progress(thinned(found), crashes(results), seen, title, metric, kind)
+    return draw_progress(thinned(found, seen), crashes(results), seen, title, metric, kind)

@@ -21,6 +21,7 @@ from state.facts import Noise, Runs
 from state.records import (
     Certificate,
     Distillation,
+    Experiment,
     FailureRecord,
     KeepRecord,
     OneRun,
@@ -181,13 +182,15 @@ def night_view(
     sure = own_noise(noise, facts.seeds)
     later = [step.keep for step in steps if not step.keep.baseline and step.keep.experiment_id != begin]
     holds = _holds(begin, later, facts.tested, gain, sure) if begin and sure else None
-    night = view_of(
+    return view_of(
         NightView,
         tag,
         tag=tag.name,
         metric="delta_bpb" if by_delta else tag.metric,
         by_delta=by_delta,
-        headline="",
+        headline=headline(
+            tag, whole, value, further, best, facts.demoted, chain, noise.sigma if noise else None
+        ),
         first=whole.before if whole else None,
         last=whole.after if whole else None,
         best=value,
@@ -220,34 +223,37 @@ def night_view(
         distilled=max(facts.distillations, key=lambda one: one.begun_at, default=None),
         transfers=sorted(facts.transfers, key=lambda one: one.begun_at),
     )
-    night.headline = headline(night, tag, is_baseline=best is not None and best.experiment.baseline)
-    return night
 
 
-def headline(night: NightView, tag: Tag, *, is_baseline: bool) -> str:
-    """Summary in a few sentences; `is_baseline`: nothing is better."""
-
-    def shown(value: float) -> str:
-        return figure(value, night.sigma)
-
-    counts, further = _counts(tag, night.demoted), night.further_runs
-    if night.best is None:
-        return f"Nothing was kept yet. {counts}."
-    seen = "" if night.first_seen is None else f"first seen {shown(night.first_seen)}"
+def headline(
+    tag: Tag,
+    gain: Gain | None,
+    value: float | None,
+    further: int,
+    best: Runs[Experiment] | None,
+    demoted: int,
+    chain: Sequence[StepView],
+    sigma: float | None,
+) -> str:
+    """Summary in a few sentences."""
+    if value is None or best is None:
+        return f"Nothing was kept yet. {_counts(tag, demoted)}."
+    seen = (
+        "" if best.experiment.own_value is None else f"first seen {figure(best.experiment.own_value, sigma)}"
+    )
     runs = "run on another seed" if further == 1 else "runs on other seeds"
     sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
-    if is_baseline:
-        return f"Nothing beat the baseline yet, {shown(night.best)}{sure}. {counts}."
-    told = f"{shown(night.best)}{sure}, on no seed of the baseline"
-    if night.first is not None and night.last is not None:
-        more = "1 more run" if night.gain_runs == 1 else f"{night.gain_runs} more runs"
-        how = (
-            f"mean of {more}{'' if night.by_delta else ' of each'}; {seen}" if night.gain_runs else "one run"
-        )
-        claimed = f"; {shown(night.best)}{sure}" if further and not night.gain_runs else ""
-        told = f"{shown(night.first)} -> {shown(night.last)} ({how}){claimed}"
-    told = f"{told}. {counts}."
-    gains = [step for step in night.chain if step.gain is not None]
+    if best.experiment.baseline:
+        return f"Nothing beat the baseline yet, {figure(value, sigma)}{sure}. {_counts(tag, demoted)}."
+    told = f"{figure(value, sigma)}{sure}, on no seed of the baseline"
+    if gain is not None:
+        more = "1 more run" if gain.runs == 1 else f"{gain.runs} more runs"
+        each = "" if best.experiment.by_delta else " of each"
+        how = f"mean of {more}{each}; {seen}" if gain.runs else "one run"
+        claimed = f"; {figure(value, sigma)}{sure}" if further and not gain.runs else ""
+        told = f"{figure(gain.before, sigma)} -> {figure(gain.after, sigma)} ({how}){claimed}"
+    told = f"{told}. {_counts(tag, demoted)}."
+    gains = [step for step in chain if step.gain is not None]
     if gains:
         biggest = max(gains, key=lambda step: step.gain or 0.0)
         told += f" Biggest: {short(biggest.description, 80)}."
@@ -369,7 +375,8 @@ def markdown(night: NightView, picture: str | None) -> Iterator[str]:
     else:
         yield from _chart(night)
     yield from _chain(night)
-    yield from _tried_again(night)
+    yield from _certificates(night)
+    yield from _transfers(night)
     yield from _distilled(night)
     yield from _changes(night.chain)
     yield from _failed(night)
@@ -438,18 +445,21 @@ def _section(title: str, names: Sequence[str], rows: Sequence[Sequence[object]])
         yield ""
 
 
-def _tried_again(night: NightView) -> Iterator[str]:
-    """What further runs of keeps say: certificates, and trials at a longer budget."""
-    certificates = [
+def _certificates(night: NightView) -> Iterator[str]:
+    names = ("experiment", "against", "verdict", "margin", "alpha", "pairs", "e-value")
+    rows = [
         (
             *(one.experiment_id, one.against, one.state, f"{one.min_gain:.6g}", f"{one.alpha:.6g}"),
             *(len(one.counted), f"{one.e_value:.6g}"),
         )
         for one in night.certificates
     ]
-    names = ("experiment", "against", "verdict", "margin", "alpha", "pairs", "e-value")
-    yield from _section("Certificates", names, certificates)
-    transfers = [
+    yield from _section("Certificates", names, rows)
+
+
+def _transfers(night: NightView) -> Iterator[str]:
+    names = ("keep", "against", "seconds", "gain", "seconds", "gain", "pairs", "verdict")
+    rows = [
         (
             *(one.experiment_id, one.against, f"{one.own_budget_s:g}", f"{one.gain:+.3g}"),
             *(f"{one.budget_s:g}", "" if one.longer_gain is None else f"{one.longer_gain:+.3g}"),
@@ -457,8 +467,7 @@ def _tried_again(night: NightView) -> Iterator[str]:
         )
         for one in night.transfers
     ]
-    columns = ("keep", "against", "seconds", "gain", "seconds", "gain", "pairs", "verdict")
-    yield from _section("At a longer budget", columns, transfers)
+    yield from _section("At a longer budget", names, rows)
 
 
 def _distilled(night: NightView) -> Iterator[str]:

@@ -65,6 +65,8 @@ from state.swarms import Swarms
 
 @dataclass(frozen=True)
 class PipelineStores:
+    """What drafts and programs are kept in, and the lane that writes them."""
+
     pipelines: Pipelines
     programs: Programs
     swarms: Swarms

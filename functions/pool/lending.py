@@ -16,7 +16,7 @@ from functions.experiments.views.hints import obstacle
 from functions.kernel.contract import Call, Command, Every, On, Request, Response, function
 from functions.kernel.rules.access import Caller, check_own_gpu
 from functions.pool.gpus import GpuStores
-from functions.pool.rules.leases import unbegun
+from functions.pool.rules.leases import given_up
 from functions.pool.rules.lending import candidates, lendable, pairs, why_none, with_a_slot
 from functions.runs.rules.time_limits import default_timeout_s
 from functions.trust.rules.ruling import retest_of
@@ -204,9 +204,7 @@ async def _work(held: Holding, stores: GpuStores) -> Work | None:
 
 async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: GpuStores) -> None:
     log.error("%s cannot be trained: %s", e.experiment_id, reason)
-    await stores.experiments.break_lease(
-        gpu.gpu_id, lambda held: unbegun(held, gpu.fence, reason, is_lost=True)
-    )
+    await stores.experiments.break_lease(gpu.gpu_id, lambda held: given_up(held, gpu.fence, reason))
 
 
 ROUNDS = 5

@@ -11,7 +11,7 @@ from functions.kernel.contract import Call, Command, Every, Response, function
 from functions.kernel.rules.access import check_own, check_own_gpu, check_tags, owns_gpu
 from functions.pool.gpus import GpuStores
 from functions.pool.rules.health import is_forgotten, is_newly_silent, stays_out
-from functions.pool.rules.leases import broken, may_try, reason_of, unbegun, why_gone
+from functions.pool.rules.leases import broken, handed_back, may_try, reason_of, why_gone
 from state.decisions import BrokenLease
 from state.errors import Conflict, NotFound
 from state.ids import ExperimentId, GpuId
@@ -149,7 +149,7 @@ async def leave(request: Leave, call: Call, stores: GpuStores) -> Left:
         check_own_gpu(call.caller, held.gpu, gpu_id)
         seen.append(held.gpu)
         is_ours = keeper is None or held.gpu.keeper in (None, keeper)
-        return unbegun(held, held.gpu.fence, WHY) if request.ended and is_ours else None
+        return handed_back(held, held.gpu.fence, WHY) if request.ended and is_ours else None
 
     try:
         await stores.experiments.break_lease(gpu_id, let_go)

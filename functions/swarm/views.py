@@ -85,23 +85,38 @@ class HandedOut(Response):
 
 
 def handed_out_view(run_id: str, out: HandOut, source: TickSource) -> HandedOut:
-    return _handed_out(run_id, out.idea, out.strategy, out.population_id, out.budget_s, out.priority, source)
+    return _handed_out(
+        run_id,
+        out.idea,
+        source,
+        strategy=out.strategy,
+        population_id=out.population_id,
+        budget_s=out.budget_s,
+        priority=out.priority,
+    )
 
 
 def handed_out_again_view(run: Experiment, source: TickSource) -> HandedOut:
-    strategy, population_id = run.population_strategy or "", run.population_id or ""
-    priority, budget_s = run.proposal_priority or 0.0, run.budget_s or 0.0
-    return _handed_out(run.experiment_id, run, strategy, population_id, budget_s, priority, source)
+    return _handed_out(
+        run.experiment_id,
+        run,
+        source,
+        strategy=run.population_strategy or "",
+        population_id=run.population_id or "",
+        budget_s=run.budget_s or 0.0,
+        priority=run.proposal_priority or 0.0,
+    )
 
 
 def _handed_out(
     run_id: str,
     of: Idea | Experiment,
+    source: TickSource,
+    *,
     strategy: str,
     population_id: str,
     budget_s: float,
     priority: float,
-    source: TickSource,
 ) -> HandedOut:
     return HandedOut(
         exp_id=run_id,

@@ -199,4 +199,4 @@ async def shrinkage(request: OfTag, certifying: Certifying) -> Shrinkage:
     }
     tests = await certifying.numbers.tests(tag.name)
     found = gains_of(keeps, others, known, certified, tests, tag.direction)
-    return Shrinkage(tag=tag.name, hidden_split=tag.hidden_split, **vars(found))
+    return Shrinkage(tag=tag.name, hidden_split=tag.hidden_split, **found.model_dump())

@@ -86,6 +86,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         live(found)
         assert len(found.tokens) >= 9
         assert all(len(secret) >= 12 for secret in found.secrets.values())
+        assert found_in(f"x{found.tokens['root']}y", found.secrets) == {"root"}
         yield found
 
 

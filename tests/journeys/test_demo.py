@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -38,3 +39,21 @@ def test_killing_the_demo_ends_its_agents_and_its_lab(tmp_path: Path) -> None:
     finally:
         for process in processes_on(data):
             process.kill()
+
+
+def test_ctrl_c_while_the_demo_starts_ends_it_as_later(tmp_path: Path) -> None:
+    data = tmp_path / "demo"
+    with subprocess.Popen(
+        command_line("demo", "--data", str(data), "--port", "0"),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        text=True,
+    ) as demo:
+        starts = count_is(data, 1, "triggers.web")
+
+        demo.send_signal(signal.SIGINT)
+        _, said = demo.communicate(timeout=PATIENCE_S)
+
+    assert starts
+    assert (demo.returncode, "interrupted; the lab is kept" in said) == (130, True), said

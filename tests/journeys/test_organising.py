@@ -80,10 +80,12 @@ def test_an_organiser_reads_diffs_reports_and_the_journal_of_a_swarm(lab: Runnin
     report = nightjar(lab.data, "report", "swarm")
     nothing = nightjar(lab.data, "journal", "--tag", "agents")
     written = lab.post("journal/checkpoint", tag="swarm")
-    of_agents = nightjar(lab.data, "best", "agents", "--write", str(TINYLM))
+    (script := tmp_path / "train.py").write_bytes(TINYLM.read_bytes())
+    of_agents = nightjar(lab.data, "best", "agents", "--write", str(script))
     file = tmp_path / "journal.md"
     saved = nightjar(lab.data, "journal", "--tag", "swarm", "-o", str(file))
 
+    assert script.read_bytes() == TINYLM.read_bytes()
     assert read_constants(diff.stdout) == record(lab, "swarm-3")["config_delta"]
     assert report.stdout.startswith("# swarm: delta_bpb 0 -> -0.15\n")
     assert "Never:" not in report.stdout

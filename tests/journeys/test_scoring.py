@@ -72,3 +72,20 @@ def test_what_a_run_prints_is_kept_beside_its_true_score_which_decides(lab: Runn
     [again] = lab.get(f"experiment/{liar}")["retests"]
     assert (again["val_bpb"], again["reported"], again["score"]) == (1.05, 0.3, "trusted")
     assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_killed_worker_leaves_nothing_of_a_scoring(lab: RunningLab) -> None:
+    slow = training(0.9, printed=0.9).replace("serve(", "import time; time.sleep(600); serve(")
+    lab.setup("killed", {"evaluator_command": "python prepare.py"})
+    name = lab.submit("killed", commit_sha=lab.commit({"train.py": slow}))
+    evaluator, predictor = lab.process("score.py"), lab.process("train.py", "--predict")
+
+    worker = evaluator.parent()
+    assert worker is not None
+    worker.kill()
+
+    lab.until(lambda: not evaluator.is_running() and not predictor.is_running(), "both are gone")
+    lab.until(lambda: lab.get(f"experiment/{name}")["experiment"]["attempt"] == 2, "it runs again")
+    lab.post("experiment/stop", experiment_id=name)
+    lab.until_status(name, "stopped")
+    lab.until_idle()

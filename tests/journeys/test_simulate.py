@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,7 @@ import psutil
 import pytest
 
 from functions.swarm.rules.simulating import DOES_NOTHING, HELPS
-from tests.commands import started_nightjar
+from tests.commands import PATIENCE_S, command_line, started_nightjar
 from triggers.cli.simulate import TRIAL
 
 SPEED = "150"
@@ -96,3 +99,31 @@ def test_a_simulated_swarm_tries_what_is_proposed_where_it_stalls_and_keeps_what
     names, outcomes = trials[:: len(TRIAL)], trials[len(TRIAL) - 1 :: len(TRIAL)]
     assert [name.split()[0] for name in names] == [HELPS.name, DOES_NOTHING.name]
     assert all("results varied it" in outcome for outcome in outcomes)
+
+
+def test_ctrl_c_ends_a_simulation_with_its_lab_and_what_was_done_until_then_is_checked(
+    tmp_path: Path, temporary: Path
+) -> None:
+    simulation = subprocess.Popen(
+        command_line("simulate", "--workers", "5", "--rounds", "100", "--speed", SPEED),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    assert simulation.stderr is not None
+    progress = (re.match(r"running: (\d+) of", line) for line in simulation.stderr)
+    done = next(int(found[1]) for found in progress if found is not None and int(found[1]))
+    assert len(labs_in(temporary)) > 3
+    simulation.send_signal(signal.SIGINT)
+    printed, said = simulation.communicate(timeout=PATIENCE_S)
+
+    assert simulation.returncode == 130
+    assert "interrupted; nothing is left running" in said
+    told = figures(printed)
+    assert told | CLEAN | {"audit violations": "0"} == told
+    assert told["interrupted"].startswith("after ")
+    assert int(re.findall(r"\d+", told["runs"])[1]) >= done
+    assert {"web", "events", "clock", "redis", "simulate"} <= {name.rpartition(" ")[2] for name in told}
+    assert labs_in(temporary) == []

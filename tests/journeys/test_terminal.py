@@ -20,7 +20,7 @@ from rich.cells import cell_len
 
 from tests.commands import command_line, nightjar
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
-from tests.journeys.shared.test_following import environment
+from tests.journeys.shared.test_following import environment, kill_web
 from triggers.cli.tables import PIPE_WIDTH
 
 HOSTILE = "wider \x1b[2J\x1b]0;owned\x07 \u202egnp.exe 更宽的模型 [red]x[/red]"
@@ -165,3 +165,14 @@ def test_a_backup_and_a_restore_have_a_bar_on_a_terminal(lab: RunningLab, tmp_pa
     assert "checking the file" in made.sent
     assert "keys written" in made.sent
     assert re.search(r"(\d[\d,]*) of \1\b", made.sent)
+
+
+def test_it_goes_on_over_a_restart_of_the_web_process(lab: RunningLab) -> None:
+    with top(lab) as screen:
+        lab.until(lambda: "t-3" in screen.frame, "a picture")
+        kill_web(lab)
+        lab.setup("third")
+        lab.until(lambda: "third" in screen.frame, "the new tag is shown")
+        lab.until(lambda: "trying again" not in screen.frame, "the lab answers")
+
+    assert "Traceback" not in screen.sent

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from state.redis_server import lab_rules, setuser, worker_rules
 from state.train_queue import TrainQueue, broker, plainly
 from tests.journeys.running import reserved_port, running_lab
 from tests.tls import TlsRedis, tls_redis
+from workers.slot import Device, Slot
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +96,24 @@ async def test_a_node_of_a_cluster_is_reached_through_tls_and_a_wrong_ca_is_refu
                 await until_ready(wrong)
             await right.close()
             await wrong.close()
+
+
+def test_every_process_that_is_given_a_wrong_ca_says_so_and_ends(server: TlsRedis, tmp_path: Path) -> None:
+    device = Device("h:0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+    slot = Slot(repo=tmp_path, device=device).model_dump_json()
+    for module in (["triggers.cli", "up"], ["workers.gpu", slot]):
+        with reserved_port() as free:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", *module],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ
+                | {"NIGHTJAR_REDIS_URL": server.url("other.pem"), "NIGHTJAR_DATA": str(tmp_path)}
+                | {"NIGHTJAR_PORT": str(free.getsockname()[1])},
+            )
+
+        assert done.returncode == 1, module
+        assert "not to be trusted" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert server.password not in done.stderr

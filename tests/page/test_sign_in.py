@@ -148,6 +148,9 @@ def test_a_viewer_signs_in_by_keyboard_sees_the_lab_live_and_signs_out(
     assert set(streams(browser)) == {2}
 
 
+SESSION = "return fetch('/api/session').then((answer) => answer.status)"
+
+
 def test_a_revoked_token_takes_the_lab_off_the_page(browser: Browser, lab: RunningLab) -> None:
     viewer = token(lab, "viewer")
     arrive(browser, lab)
@@ -179,6 +182,7 @@ def test_a_revoked_token_takes_the_lab_off_the_page(browser: Browser, lab: Runni
         browser.until(lambda: browser.run("return document.activeElement.id") == "token", "the focus is back")
         assert text[-43:] not in remembered(browser)
         assert "secret-tag" not in remembered(browser)
+        browser.until(lambda: browser.run(SESSION) == 401, "its session is closed")
     sign_in(browser, token(lab, "agent")["token"])
     until_shown(browser)
     assert browser.run("return window.loaded") == "once"

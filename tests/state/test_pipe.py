@@ -100,3 +100,22 @@ async def test_a_reply_that_is_no_text_fails_its_call_and_the_connection_is_open
         await lab.command("GET", lab.keys("bytes"))
     assert await lab.binary("GET", lab.keys("bytes")) == b"\xff\xfe"
     assert await lab.command("ECHO", "after") == "after"
+
+
+async def test_calls_in_flight_on_a_connection_that_redis_ends_fail_and_are_not_sent_again(
+    lab: Lab, admin: redis.Redis
+) -> None:
+    before, counter = clients(admin), lab.keys("patch_uses")
+    await lab.command("PING")
+    (ours,) = clients(admin) - before
+    admin.client_pause(10_000, all=False)  # writes wait
+    try:
+        calls = [asyncio.create_task(lab.command("INCR", counter)) for _ in range(10)]
+        await asyncio.sleep(0.1)
+        admin.client_kill_filter(_id=ours)
+        failed = await asyncio.gather(*calls, return_exceptions=True)
+    finally:
+        admin.client_unpause()
+
+    assert {type(problem) for problem in failed} == {Unavailable}
+    assert await lab.command("GET", counter) is None

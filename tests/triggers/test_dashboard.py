@@ -51,3 +51,10 @@ async def test_a_page_or_file_runs_no_inline_script_and_is_asked_for_again(
     assert "unsafe" not in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/none.js", "/static/../page.py", "/static/%2e%2e/page.py", "/static/"]
+)
+async def test_nothing_beside_the_files_is_served(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path)).status_code == 404

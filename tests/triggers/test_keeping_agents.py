@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from triggers.agents.keeper import AgentOrders, KeptAgent, Patience
+from triggers.agents.keeper import LONGEST_LIMIT_S, AgentOrders, KeptAgent, Patience
 from triggers.agents.place import AgentFolder
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -178,3 +178,13 @@ def test_an_agent_that_has_something_to_do_is_started_while_its_experiment_is_op
     why = night.kept("true")
 
     assert why.startswith("given up: 3 starts")  # it did nothing with it
+
+
+def test_a_limit_without_a_time_is_tried_again_up_to_an_hour_later_all_night(night: Night) -> None:
+    night.ends_at = EVENING + 4 * HOUR
+
+    why = night.kept("echo 'API Error: 429 rate_limit_error'; exit 1", starts=1)
+
+    assert why == "t is paused"
+    assert night.pauses()[:7] == [60, 120, 240, 480, 960, 1920, LONGEST_LIMIT_S]
+    assert set(night.pauses()[6:]) == {LONGEST_LIMIT_S}

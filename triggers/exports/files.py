@@ -57,7 +57,7 @@ class RunFile(Target):
         self._kind = kind
         self._for_spreadsheet = for_spreadsheet
         self._by_delta = tag.by_delta
-        self.has = set()
+        self._ids: set[str] = set()
         self._is_complete = False
         self._is_stdout = output == "-"
         self._part = Path(f"{output}.part")
@@ -73,8 +73,11 @@ class RunFile(Target):
         elif kind == "csv":
             self._csv.writerow(COLUMNS)
 
+    def lacks(self, run: ExportedRun) -> bool:
+        return run.id not in self._ids
+
     def add(self, run: ExportedRun) -> None:
-        self.has.add(run.id)
+        self._ids.add(run.id)
         match self._kind:
             case "tsv":
                 lines = rows([run.record], by_delta=self._by_delta, for_spreadsheet=self._for_spreadsheet)
@@ -125,7 +128,10 @@ class TrackioProject(Target):
         # Trackio opens the database for each run. While a connection is held, SQLite does not close it in between.
         self._held = sqlite3.connect(SQLiteStorage.init_db(tag.name))
         self._held.execute("SELECT COUNT(*) FROM configs").fetchone()
-        self.has = {record["name"] for record in SQLiteStorage.get_run_records(tag.name)}
+        self._ids = {record["name"] for record in SQLiteStorage.get_run_records(tag.name)}
+
+    def lacks(self, run: ExportedRun) -> bool:
+        return run.id not in self._ids
 
     def add(self, run: ExportedRun) -> None:
         """All rows of a run are written at once."""
@@ -143,7 +149,7 @@ class TrackioProject(Target):
             ],
             config=run.config(),
         )
-        self.has.add(run.id)
+        self._ids.add(run.id)
 
     def close(self) -> None:
         self._held.close()
@@ -163,7 +169,7 @@ class WandbOffline(Target):
         self._list = self._folder / "exported.txt"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._list.touch()
-        self.has = set(self._list.read_text().split())
+        self._ids = set(self._list.read_text().split())
         self._settings = wandb.Settings(
             silent=True,
             console="off",
@@ -173,6 +179,9 @@ class WandbOffline(Target):
             x_save_requirements=False,  # listing the installed packages takes most of the time of a run
             x_disable_stats=True,
         )
+
+    def lacks(self, run: ExportedRun) -> bool:
+        return run.id not in self._ids
 
     def add(self, run: ExportedRun) -> None:
         e = run.record
@@ -193,4 +202,4 @@ class WandbOffline(Target):
             logged.summary.update(run.measures(self._tag.metric))
         with self._list.open("a") as known:
             known.write(f"{run.id}\n")
-        self.has.add(run.id)
+        self._ids.add(run.id)

@@ -35,12 +35,15 @@ class OptunaJournal(Target):
             load_if_exists=True,
         )
         self._study.set_user_attr("metric", tag.metric)
-        trials = self._study.get_trials(deepcopy=False)  # others may have added some of their own
-        self.has = {trial.user_attrs.get("experiment_id", "") for trial in trials}
+        trials = self._study.get_trials(deepcopy=False)
+        self._ids = {trial.user_attrs.get("experiment_id") for trial in trials}
         self._space = ParameterSpace(reader.dimensions())
         for runs, _ in reader.pages(fields=["experiment_id", "config_delta"]):
             for run in runs:
                 self._space.widen(run.view["config_delta"] or {})
+
+    def lacks(self, run: ExportedRun) -> bool:
+        return run.id not in self._ids
 
     def add(self, run: ExportedRun) -> None:
         value = run.record.judged
@@ -50,19 +53,18 @@ class OptunaJournal(Target):
         elif run.record.status not in ("keep", "discard"):
             state = TrialState.FAIL
         params, distributions = self._space.trial(run.constants)
-        retests = {"retests": run.retests} if run.retests else {}
         trial = create_trial(
             state=state,
             value=value if state == TrialState.COMPLETE else None,
             params=params,
             distributions=distributions,
-            user_attrs={**run.facts(), **run.measures(self._tag.metric), **retests},
+            user_attrs=self._attributes(run),
             intermediate_values={step: told for step, (told, _) in run.curve().items()},
             constraints={NOT_BEST: 1.0 if value is not None and self._is_no_best(value) else 0.0},
         )
         trial.datetime_start, trial.datetime_complete = run.times()
         self._study.add_trial(trial)
-        self.has.add(run.id)
+        self._ids.add(run.id)
 
     def complete(self) -> str | None:
         self._tag = self._reader.facts()
@@ -84,6 +86,10 @@ class OptunaJournal(Target):
         if self._tag.best is None or self._tag.better(value, self._tag.best):
             self._tag = self._reader.facts()
         return self._tag.best is None or self._tag.better(value, self._tag.best)
+
+    def _attributes(self, run: ExportedRun) -> dict[str, Any]:
+        retests = {"retests": run.retests} if run.retests else {}
+        return {**run.facts(), **run.measures(self._tag.metric), **retests}
 
 
 class ParameterSpace:

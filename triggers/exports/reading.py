@@ -147,16 +147,14 @@ class Target(ABC):
     """It cannot change what it has, so keeps are exported once their retests have ended."""
     opened_by: str
     """The command that shows it."""
-    has: set[str]
-    """Ids of the experiments that it has."""
 
     def awaits(self, run: ExportedRun) -> bool:
         """Whether it cannot have this run yet."""
         return not (run.is_settled if self.is_final else run.is_over)
 
+    @abstractmethod
     def lacks(self, run: ExportedRun) -> bool:
         """Whether it has not got this run, or has another verdict of it and can change that."""
-        return run.id not in self.has
 
     @abstractmethod
     def add(self, run: ExportedRun) -> None:

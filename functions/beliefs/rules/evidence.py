@@ -263,7 +263,8 @@ def pairs(
 ) -> list[Pair]:
     """The pairs that waiting candidates and unused reference runs, each oldest first, make now.
 
-    Pairs depend on workers and time, never on values. Callers keep the newest of the runs that are left.
+    Pairs depend on workers and time, never on values. Callers keep the newest runs that are left,
+    `concluding.MOST_UNPAIRED` of them.
     """
     found: list[Pair] = []
     alone, unused = list(waiting), list(references)

@@ -572,7 +572,7 @@ def _trust(value: float, run: RunFacts, beside: Comparison, noise: Noise | None)
     incumbent = SeedScores(best.experiment_id, score(best.val_bpb, direction))
     candidate = SeedScores(e.experiment_id, score(value, direction))
     plausible = plausible_margin(run.tag.largest_gain, run.tag.kept)
-    match KEEP_RULES[e.judged_by].decide(candidate, incumbent, sigma, plausible):
+    match KEEP_RULES[e.judged_by](candidate, incumbent, sigma, plausible):
         case "discard":
             return None
         case "keep" if not beside.hidden.is_run_again:

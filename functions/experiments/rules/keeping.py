@@ -49,22 +49,22 @@ Decision = Literal["keep", "provisional", "discard"]
 """`provisional`: the candidate is the new best until its second run says otherwise (`is_confirmed`)."""
 
 
-Decide = Callable[[SeedScores, SeedScores | None, float | None, float | None], Decision]
-"""Takes the candidate, the incumbent, `sigma` and `plausible`.
+KeepRule = Callable[[SeedScores, SeedScores | None, float | None, float | None], Decision]
+"""What to do with a finished run: takes the candidate, the incumbent, `sigma` and `plausible`.
 
 `sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`). None: it is not known yet. A
 margin above `plausible` needs a second run, whatever sigma is.
 """
 
 
-def decide_strictly(
+def strict(
     candidate: SeedScores, incumbent: SeedScores | None, sigma: float | None, plausible: float | None
 ) -> Decision:
     """Keep a lower score."""
     return "keep" if incumbent is None or candidate.first < incumbent.first else "discard"
 
 
-def decide_confirmed(
+def confirmed(
     candidate: SeedScores, incumbent: SeedScores | None, sigma: float | None, plausible: float | None
 ) -> Decision:
     """Keep a lower score provisionally, unless noise cannot explain the margin."""
@@ -77,22 +77,12 @@ def decide_confirmed(
     return "keep" if is_sure and (plausible is None or margin <= plausible) else "provisional"
 
 
-@dataclass(frozen=True)
-class KeepRule:
-    """What to do with a finished run."""
-
-    decide: Decide
+KEEP_RULES: Mapping[str, KeepRule] = {"strict": strict, "confirmed": confirmed}
 
 
 def plausible_margin(largest_gain: float | None, keeps: int) -> float | None:
     """Largest plausible margin, from the tag's earlier gains; None while they are too few."""
     return IMPLAUSIBLE * largest_gain if largest_gain is not None and keeps >= ENOUGH_KEEPS else None
-
-
-KEEP_RULES: Mapping[str, KeepRule] = {
-    "strict": KeepRule(decide_strictly),
-    "confirmed": KeepRule(decide_confirmed),
-}
 
 
 def is_confirmed(candidate: SeedScores, incumbent: SeedScores, sigma: float | None) -> bool:

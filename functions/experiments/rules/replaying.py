@@ -148,7 +148,7 @@ def _judged(
 def _verdict(
     rule: KeepRule, candidate: SeedScores, incumbent: SeedScores | None, noise: Noise
 ) -> ReplayVerdict:
-    decision = rule.decide(candidate, incumbent, cautious(noise, SURE_SIGMAS), None)
+    decision = rule(candidate, incumbent, cautious(noise, SURE_SIGMAS), None)
     if decision != "provisional":
         return decision
     if incumbent is None or not (candidate.fresh and incumbent.fresh):

@@ -65,7 +65,7 @@ async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Interprete
     own_place = repo / ".venv" / "bin" / "python"
     if _is_usable(own_place):
         return _known(own_place)
-    if (of_project := await asyncio.to_thread(_found_by_uv, repo, environ)) is not None:
+    if (of_project := await _found_by_uv(repo, environ)) is not None:
         return _known(of_project)
     for name in _ACTIVE:
         if environ.get(name) and _is_usable(active := Path(environ[name], "bin", "python")):
@@ -190,7 +190,6 @@ def _run(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
-    timeout_s: float = _LOOK_S,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
@@ -200,22 +199,33 @@ def _run(
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=timeout_s,
+        timeout=_LOOK_S,
         check=False,
     )
 
 
-def _found_by_uv(repo: Path, environ: Mapping[str, str]) -> Path | None:
-    """The interpreter of a uv project; None if this is not one, or uv is missing or fails. Blocks."""
+async def _found_by_uv(repo: Path, environ: Mapping[str, str]) -> Path | None:
+    """The interpreter of a uv project; None if this is not one, or uv is missing or fails."""
     uv = shutil.which("uv", path=environ.get("PATH"))
     if uv is None or not (repo / "uv.lock").is_file():
         return None
+    process = await asyncio.create_subprocess_exec(
+        *(uv, "python", "find", "--project", str(repo)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     try:
-        done = _run([uv, "python", "find", "--project", str(repo)], timeout_s=_UV_S)
-    except (OSError, subprocess.TimeoutExpired):
+        async with asyncio.timeout(_UV_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
         return None
-    found = Path(done.stdout.strip() or "/nonexistent")
-    return found if done.returncode == 0 and _is_file(found) else None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    found = Path(output.decode("utf-8", "replace").strip() or "/nonexistent")
+    return found if process.returncode == 0 and _is_file(found) else None
 
 
 def _known(python: Path) -> Interpreter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from functions.pool.rules.health import is_stale
@@ -57,16 +57,25 @@ def broken(
     return BrokenLease(gpu, e, why, reason, after_lease(gpu, e, max_attempts), flags, cleared)
 
 
-def unbegun(held: Holding, fence: int, reason: str, *, is_lost: bool = False) -> BrokenLease | None:
-    """The decision to end the lease of a run that has not begun; None: another lease, or it has begun.
-
-    The run waits again, or `is_lost` where no worker can train it. The GPU is not to blame.
-    """
+def given_up(held: Holding, fence: int, reason: str) -> BrokenLease | None:
+    """The decision to end a leased experiment that no worker can train. The GPU is not to blame."""
     gpu, e = held.gpu, held.experiment
-    if e is None or e.status != "leased" or not e.fence == gpu.fence == fence:
+    if e is None or not is_unbegun(gpu, e, fence):
         return None
-    ended = broken(gpu, e, "dead", reason=reason, max_attempts=held.policy.max_attempts)
-    return replace(ended, then="lost") if is_lost else ended
+    return BrokenLease(gpu, e, "dead", reason, "lost", *flags_after(gpu, e, "dead"))
+
+
+def handed_back(held: Holding, fence: int, reason: str) -> BrokenLease | None:
+    """The decision to end the lease of a run that has not begun: it waits again."""
+    gpu, e = held.gpu, held.experiment
+    if e is None or not is_unbegun(gpu, e, fence):
+        return None
+    return broken(gpu, e, "dead", reason=reason, max_attempts=held.policy.max_attempts)
+
+
+def is_unbegun(gpu: Gpu, e: Experiment, fence: int) -> bool:
+    """Whether `e` has the lease with this fence on its GPU, and no worker has begun its attempt."""
+    return e.status == "leased" and e.fence == gpu.fence == fence
 
 
 def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from functions.experiments.rules.judging import RunConditions
 from functions.trust.rules.noise import Mean, Repeats, run_again, standard_error, without
@@ -236,6 +236,8 @@ def why_not_confirmed(
 
 class Gains(BaseModel):
     """Means of gains on the visible split and on the hidden ones."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     keeps: int = Field(description="keeps that were compared with another run on both splits")
     visible_gain: float | None = Field(description="mean gain of these keeps; null: there is none")

@@ -352,3 +352,15 @@ async def test_a_worker_s_process_is_shown_and_names_a_base_commit_for_the_lab_s
     assert (of_a_stranger, await lab.process.presence.repository_head()) == (None, "fedcba9")
     await lab.ask("pool/announce", key, process="keeper@h:7", ended=True)
     assert "keeper@h:7" not in {p["name"] for p in (await asked(lab.http, "/api/lab/status"))["processes"]}
+
+
+async def test_a_run_whose_patch_is_damaged_ends_and_holds_nobody_up(lab: Lab) -> None:
+    name = await lab.submitted()
+    await told(lab.http, "/api/pool/dispatch")
+    redis, digest = lab.process.lab, (await Experiments(lab.process.lab).get(name)).diff_id
+    await redis.command("SET", redis.keys("diffs", digest or ""), "another")
+
+    assert await lab.handed() is None
+
+    assert (await Experiments(redis).get(name)).status == "lost"
+    assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "idle"

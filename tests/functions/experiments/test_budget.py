@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from typing import Any
 
@@ -300,3 +301,83 @@ async def test_eighty_percent_are_told_once_for_every_limit(tag: TagUnderTest) -
     assert below == []
     assert at_ten == [("runs", 10, 0, 8)]
     assert (await warnings())[1:] == [("runs", 12, 0, 10)]
+
+
+NO_LIMITS: list[tuple[str, Any]] = [("runs", value) for value in (-1, 1.5, "10", True, 10**13)]
+NO_LIMITS += [("gpu_seconds", value) for value in (-0.1, 1e300, "1h", [1])] + [("gpu_minutes", 1)]
+NO_PAUSES = [("reason", ""), ("reason", "x" * 501), ("stop_running", "yes"), ("until", 1), ("reason", 1)]
+
+
+async def test_a_limit_or_a_pause_that_is_none_is_refused(tag: TagUnderTest) -> None:
+    before = await dump(tag.lab)
+
+    for verb, fields in (("budget", NO_LIMITS), ("pause", NO_PAUSES)):
+        for field, value in fields:
+            document = await tag.refused(422, f"/api/tag/{verb}", tag="mar11", **{field: value})
+
+            assert field in document["detail"]
+    assert await dump(tag.lab) == before
+
+
+async def test_the_books_are_right_whatever_happens_at_once(tag: TagUnderTest) -> None:
+    chance = random.Random(7)
+    await tag.told("/api/search/set-policy", tag="mar11", policy={"max_attempts": 2})
+    await limited(tag, runs=25)
+    for n in range(4):
+        await add_gpu(tag.client, f"g{n}")
+    queued = 0
+
+    async def submits() -> None:
+        nonlocal queued
+        response = await curl(tag.client, SUBMIT, idea())
+        queued += response.status_code == 200
+
+    async def dispatches() -> None:
+        for name in (await tag.told("/api/pool/dispatch"))["leased"]:
+            e = await tag.experiments.get(name)
+            lease: dict[str, Any] = {"attempt": e.attempt, "fence": e.fence, "lease_s": 60}
+            if await tag.experiments.start(e, runner="host:1:1", **lease):
+                await ran_for(tag, e, chance.random() * 100)
+
+    async def ends() -> None:
+        gpus = (await tag.asked("/api/pool/list"))["workers"]
+        held = [g for g in gpus if g["experiment_id"]]
+        if not held:
+            return
+        gpu = chance.choice(held)
+        e = await tag.experiments.get(gpu["experiment_id"])
+        ways: list[tuple[str, dict[str, Any]]] = [
+            ("/api/experiment/complete", {**of(e), "val_bpb": 1.0}),
+            ("/api/experiment/crash", {**of(e), "error": "boom"}),
+            ("/api/pool/give-back", {"gpu_id": gpu["gpu_id"], "fence": e.fence, "reason": "killed"}),
+            ("/api/pool/release", {"gpu_id": gpu["gpu_id"]}),
+        ]
+        await curl(tag.client, *chance.choice(ways))  # it may be over by now: a conflict is an answer too
+
+    async def stops() -> None:
+        page = await tag.told("/api/experiment/history", tag="mar11", status="queued")
+        if page["experiments"]:
+            name = chance.choice(page["experiments"])["id"]
+            await curl(tag.client, "/api/experiment/stop", {"experiment_id": name})
+
+    async def pauses() -> None:
+        await tag.told(f"/api/tag/{chance.choice(['pause', 'unpause'])}", tag="mar11")
+
+    acts = [submits] * 6 + [dispatches] * 2 + [ends] * 4 + [stops, pauses]
+    for _ in range(12):
+        await asyncio.gather(*(chance.choice(acts)() for _ in range(12)))
+
+    reserved_s, reserved, spent_s, spent = await books(tag)
+    assert reserved + spent <= 25
+    assert queued > 0
+    assert reserved_s == reserved * BASE_S
+    assert spent_s >= 0
+    assert spent == len(await ended_runs(tag))
+
+
+async def ended_runs(tag: TagUnderTest) -> list[str]:
+    """Experiments that are over and had a worker."""
+    page = await tag.told("/api/experiment/history", tag="mar11", limit=1000)
+    over = [e["id"] for e in page["experiments"] if e["finished_at"] is not None]
+    attempts = await tag.experiments.attempts_of(over)
+    return [i for i, its in zip(over, attempts, strict=True) if any("started_at" in a for a in its.values())]

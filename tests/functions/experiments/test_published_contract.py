@@ -407,9 +407,6 @@ async def test_a_brief_tells_why_runs_failed(client: httpx.AsyncClient) -> None:
     assert not {"error", "error_kind"} & kept.keys()
 
 
-"""It is about the caller's token, and here nobody has one."""
-
-
 async def test_json_is_read_from_whatever_type_curl_and_programs_send(client: httpx.AsyncClient) -> None:
     body = json.dumps({"tag": "mar11"})
     await open_tag(client)

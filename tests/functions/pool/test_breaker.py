@@ -127,6 +127,10 @@ async def test_a_stopped_run_decides_nothing_and_the_next_one_is_the_trial(slot:
     await slot.run("other", kind="other")
     await slot.probe(kind="other")
     assert (await slot.shown())["breaker"] == "open"
+    gpu = await slot.read()
+    assert gpu.trips == 2
+    assert gpu.tripped_until is not None
+    assert 60 < gpu.tripped_until - await slot.process.lab.now() <= 120
 
 
 async def test_an_operator_closes_the_breaker_at_once(slot: Slot) -> None:

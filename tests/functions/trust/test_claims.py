@@ -340,3 +340,17 @@ async def test_claims_are_judged_by_the_event_of_a_keep_s_fall_though_killed(tag
     await tag.judge(fall["subject"])
 
     assert (await tag.shown(claim))["retests"]
+
+
+async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(tag: TagUnderTest) -> None:
+    one = {"mode": "multi", "target_traces": 1, "max_parallel": 9, "max_inflight_per_trace": 2}
+    await tag.open(traces=one)
+    await tag.trained(1.0, selection_id=await selected(tag))
+    first, second = await selected(tag), await selected(tag)
+    await tag.claimed(1.5, selection_id=first)
+    await tag.claimed(0.5, selection_id=second)
+
+    await tag.measured("mar11-3.2", 0.75)
+
+    [trace] = (await tag.traces()).values()
+    assert (trace["tip"], trace["base"], trace["kept"]) == ("mar11-2", "mar11-1", 2)

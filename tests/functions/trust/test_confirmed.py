@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from functions.fold import CONTRADICTED
+from state.experiments import Window
 from tests.functions.conftest import GPUS, TagUnderTest
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, tried
 
@@ -444,3 +445,42 @@ async def test_a_spent_budget_keeps_no_keep_that_its_runs_refute(tag: TagUnderTe
     await tag.measured("mar11-2.2", 1.5)
 
     assert await tag.standing("mar11-2") == ("discard", "demoted")
+
+
+async def test_pages_that_end_for_their_length_leave_no_retest_out(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value in (1.0, 0.9, 0.8):
+        await tag.tried(value)
+    for name in ("mar11-1", "mar11-1", "mar11-3"):
+        await tag.told("/api/experiment/retest", experiment_id=name, train=False)
+    experiments = tag.experiments
+    pages: list[set[str]] = []
+    cursor = None
+
+    while not pages or cursor is not None:
+        window = Window("mar11", 100, status="registered", cursor=cursor, newest=True, most_bytes=1)
+        page = await experiments.page(window)
+        pages.append({e.experiment_id for e in page.experiments})
+        cursor = page.following
+
+    assert pages == [{"mar11-3.2"}, {"mar11-1.2", "mar11-1.3"}]
+
+
+async def test_a_win_over_an_unlucky_first_run_falls_at_once_and_takes_no_run(tag: TagUnderTest) -> None:
+    await tag.open()
+    await tag.baseline(1.001, 0.9995)
+    await tag.trained(0.9965, commit_sha="def5678")
+    await tag.measured("mar11-2.2", 0.9960)  # both runs, less what the seed does: 0.996125
+
+    small = await tag.trained(0.9963)
+    larger = await tag.trained(0.9960)
+
+    assert (small["status"], small["trust"], small["retest"]) == ("keep", "provisional", None)
+    found = await tag.experiment("mar11-3")
+    assert (found["status"], found["trust"], found["base_commit_sha"]) == ("discard", "demoted", "def5678")
+    assert "is not run again" in found["reason"]
+    assert (await tag.shown("mar11-3"))["retests"] == []
+    [event] = await tag.events("experiment.demoted")
+    assert (event["subject"], event["base_commit_sha"]) == ("mar11-3", "def5678")
+    assert larger["retest"] == {"retest_id": "mar11-4.2", "seed": 104_729}
+    assert await tag.best_id() == "mar11-4"

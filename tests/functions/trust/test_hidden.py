@@ -265,3 +265,19 @@ async def test_no_swarm_joins_such_a_tag(tag: TagUnderTest) -> None:
     body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "mar11"}
     assert "hidden split" in (await tag.refused(409, "/register", **body))["detail"]
     assert (await tag.told("/api/report/brief", tag="mar11"))["hidden_split"] is True
+
+
+async def test_the_direction_is_the_metric_s(tag: TagUnderTest) -> None:
+    await open_tag(
+        tag.client,
+        base_commit=BASE,
+        evaluator_command=COMMAND,
+        hidden_split=True,
+        metric={"name": "accuracy"},
+        policy={"baseline_first": False, "keep_rule": "strict"},
+    )
+    await add_gpu(tag.client, labels={"isolation": "landlock"})
+    await tried(tag, 0.5, 0.4)
+
+    assert (await tried(tag, 0.6, 0.39))["hidden_refused"]
+    assert (await tried(tag, 0.6, 0.41))["status"] == "keep"

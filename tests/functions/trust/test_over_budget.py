@@ -12,7 +12,7 @@ from functions.trust.rules.overruns import ALL_OVER, HINT
 from state.records import Experiment
 from tests.functions.conftest import TagUnderTest
 from tests.functions.swarm.test_swarm import DIMENSIONS, Swarm
-from tests.labs import add_gpu, asked, begun, open_tag, registered, told
+from tests.labs import add_gpu, asked, begun, idea, open_tag, registered, told
 from triggers.cli.up import line
 
 BASE = "a" * 40
@@ -177,3 +177,11 @@ async def test_a_swarm_s_run_over_its_budget_leads_nobody_and_is_no_evidence(swa
     run_id = (await swarm.next("w2"))["run_id"]
     await swarm.result("w2", run_id, 0.8, duration_seconds=300_000.0)  # more than since it was handed out
     assert not (await swarm.record(run_id)).over_budget
+
+
+async def test_what_an_agent_says_of_its_own_run_s_time_counts_for_nothing(tag: TagUnderTest) -> None:
+    await open_tag(tag.client)
+    for value, time in ((1.0, SHORT), (0.5, LONG)):
+        name = (await tag.told("/api/experiment/register", **idea()))["experiment_id"]
+        verdict = await tag.told("/api/experiment/complete", experiment_id=name, val_bpb=value, **time)
+        assert (verdict["status"], verdict["over_budget"]) == ("keep", False)

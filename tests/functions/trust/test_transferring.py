@@ -211,3 +211,9 @@ async def test_guards_and_the_hidden_split_hold_there_and_a_longest_time_does_no
     assert (e.is_confined, e.timeout_s) == (True, 2460)
     policy = (await tag.told("/api/search/policy", tag=INTO))["policy"]
     assert policy["guards"]["peak_vram_mb"] == 40_000
+
+
+async def test_a_tag_of_that_name_is_left_alone(tag: TagUnderTest) -> None:
+    await opened(tag)
+    await open_tag(tag.client, INTO)
+    assert (await transfer(tag))["into"] == "mar11-transfer2"

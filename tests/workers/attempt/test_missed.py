@@ -61,8 +61,11 @@ MAKE = "runs have no folder out: the script makes it by os.makedirs('out', exist
         ),
         ("import helper", "helper.py is in the project's folder, but in no commit: commit it"),
         ("import package.inner", "package is in the project's folder, but in no commit: if runs read it"),
-        ("open('../datasets/x.bin')", "../datasets/x.bin leads out of the project, to "),
-        ("open('linked/x.bin')", "linked/x.bin leads out of the project, to "),
+        (
+            "open('../datasets/x.bin')",
+            "../datasets/x.bin leads out of the project, to {above}/datasets/x.bin: name it",
+        ),
+        ("open('linked/x.bin')", "linked/x.bin leads out of the project, to {above}/datasets/x.bin: name it"),
     ],
 )
 async def test_a_file_of_the_project_that_runs_lack_is_named_with_its_remedy(
@@ -77,7 +80,7 @@ async def test_a_file_of_the_project_that_runs_lack_is_named_with_its_remedy(
     error = await error_of(repo, script)
 
     [found] = remedies_in(error)
-    assert remedy in found, error
+    assert remedy.replace("{above}", str(tmp_path)) in found, error
 
 
 async def test_a_run_that_writes_into_linked_data_is_told_that_it_may_not(

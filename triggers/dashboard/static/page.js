@@ -276,5 +276,7 @@ function firstSteps() {
     [["Start an agent on it, or give yours ", h("a", { href: "/program.md" }, "program.md"), " of this lab:"], `${PROGRAM} agent --tag mar11 -- claude -p`],
     ["Or invite a swarm's workers: say what may vary.", `${PROGRAM} dims scan train.py`],
   ];
-  return h("div", { id: "empty" }, nextSteps("No research yet", ...steps, ["To see a full lab:", `${PROGRAM} demo`]));
+  return h("div", { id: "empty" },
+    nextSteps("No research yet", ...steps),
+    h("p", {}, "To see a full lab: ", h("code", {}, `${PROGRAM} demo`)));
 }

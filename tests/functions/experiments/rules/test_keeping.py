@@ -24,7 +24,7 @@ BEST = SeedScores("best", 0.9700, (0.9706,))
 @given(VALUES, VALUES, SIGMAS)
 def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: float | None) -> None:
     candidate, incumbent = SeedScores("new", value), SeedScores("best", best)
-    strict, confirmed = (rule.decide(candidate, incumbent, sigma, None) for rule in (STRICT, CONFIRMED))
+    strict, confirmed = (rule(candidate, incumbent, sigma, None) for rule in (STRICT, CONFIRMED))
     assert (strict == "discard") == (confirmed == "discard") == (value >= best)
 
 
@@ -46,8 +46,8 @@ def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: floa
 def test_a_win_is_kept_at_once_or_runs_again(
     first: float, best: SeedScores | None, sigma: float | None, plausible: float | None, verdict: str
 ) -> None:
-    assert CONFIRMED.decide(SeedScores("new", first), best, sigma, plausible) == verdict
-    assert STRICT.decide(SeedScores("new", first), best, sigma, plausible) == "keep"
+    assert CONFIRMED(SeedScores("new", first), best, sigma, plausible) == verdict
+    assert STRICT(SeedScores("new", first), best, sigma, plausible) == "keep"
 
 
 def test_ten_keeps_show_which_margin_is_plausible() -> None:
