@@ -65,7 +65,7 @@ from state.swarms import Swarms
 
 @dataclass(frozen=True)
 class PipelineStores:
-    """What drafts and programs are kept in, and the lane that writes them."""
+    """The stores of drafts and programs, and the lane that writes them."""
 
     pipelines: Pipelines
     programs: Programs
