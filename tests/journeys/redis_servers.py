@@ -64,8 +64,11 @@ def until(met: Any, what: str) -> None:
         time.sleep(0.1)
 
 
-def register(lab: RunningLab, nth: int, told: dict[str, bool], begun: threading.Event) -> None:
-    """Add what is acknowledged, and whether it was asked for after the failover began, until EACH were after it."""
+def register(lab: RunningLab, nth: int, told: list[tuple[str, bool]], begun: threading.Event) -> None:
+    """Add what is acknowledged, and whether it was asked for after the failover began, until EACH were after it.
+
+    A replica that lacks the last experiments gives their ids to others.
+    """
     count = later = 0
     idea = {"tag": "t", "hypothesis": "h", "category": "other", "diff_summary": "d", "commit_sha": "abc1234"}
     give_up = time.monotonic() + PATIENCE_S
@@ -75,7 +78,7 @@ def register(lab: RunningLab, nth: int, told: dict[str, bool], begun: threading.
             assert time.monotonic() < give_up, f"client {nth} got no answer to {key}"
             answer = http.post("/api/experiment/register", json=idea, headers={"idempotency-key": key})
             if answer.is_success:
-                told[answer.json()["experiment_id"]] = asked_after
+                told.append((answer.json()["experiment_id"], asked_after))
                 count, later = count + 1, later + asked_after
             else:
                 assert answer.status_code in (409, 503), answer.text
@@ -88,7 +91,7 @@ def survives(lab: RunningLab, primary: redis.Redis, process: subprocess.Popen[by
     before = lab.until_status(lab.submit(), "keep")["experiment"]["experiment_id"]
     primary.set("{lab}:probe", 1)
     assert primary.wait(1, int(PATIENCE_S * 1000)) == 1  # the replica has all that was written before
-    told: dict[str, bool] = {}
+    told: list[tuple[str, bool]] = []
     begun = threading.Event()
     with ThreadPoolExecutor(CLIENTS) as clients:
         asking = [clients.submit(register, lab, nth, told, begun) for nth in range(CLIENTS)]
@@ -98,10 +101,10 @@ def survives(lab: RunningLab, primary: redis.Redis, process: subprocess.Popen[by
         begun.set()
         for client in asking:
             client.result()
-    newest = [*told][-1]
+    newest, _ = told[-1]
     lab.until(lambda: lab.http.get(f"/api/experiment/{newest}").is_success, "the lab reads again")
-    lost = {name for name in told if lab.http.get(f"/api/experiment/{name}").status_code == 404}
-    later = {name for name, asked_after in told.items() if asked_after}
+    lost = {name for name, _ in told if lab.http.get(f"/api/experiment/{name}").status_code == 404}
+    later = {name for name, asked_after in told if asked_after}
     after = lab.until_status(lab.submit(config_delta={"VALUE": 0.5}), "keep")["experiment"]
     assert lab.status(before) == "keep"
     assert after["attempt"] >= 1
