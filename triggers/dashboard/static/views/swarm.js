@@ -59,7 +59,7 @@ export const swarm = {
       tables.leaders.show({ rows: withConfigs(leaders), digits, empty: "No worker has a result yet.", columns: [
         { id: "rank", title: "#", width: 40, number: true, cell: ({ rank }) => String(rank) },
         { id: "worker", title: "Worker", width: 150, cell: ({ worker_id: id }) => toldTo(id) },
-        { id: "gain", title: "Best gain", width: 92, number: true, cell: ({ best_delta_bpb: delta }) => gain(delta) },
+        { id: "gain", title: "Best gain", width: 104, number: true, cell: ({ best_delta_bpb: delta }) => gain(delta) },
         { id: "count", title: "Runs", width: 52, number: true, cell: ({ experiment_count: count }) => String(count) },
         { id: "gpu", title: "GPU", width: 150, cell: ({ gpu_type: gpu }) => cut(gpu) },
         { id: "config", title: "Best config", wide: true, cell: (one) => cut(one.config) },
