@@ -164,6 +164,10 @@ async def test_what_no_worker_may_say_is_refused_and_its_run_goes_on(swarm: Swar
     ]
     for status, path, body in wrong:
         await refused(swarm.http, status, path, **body)
+    for value in ("NaN", "-Infinity", "1e999"):
+        text = json.dumps(sent("w1", run_id, 0.987654)).replace("0.987654", value)
+        answer = await swarm.http.post("/result", content=text)
+        assert (answer.status_code, value in text) == (422, True)
     assert (await swarm.record(run_id)).status == "running"
     await swarm.result("w1", run_id, 0.9)
 
